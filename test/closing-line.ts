@@ -19,7 +19,8 @@ export default class ClosingLine implements Reporter {
     }
     // Registered on exit so that the line comes after every other reporter's summary.
     process.once('exit', () => {
-      process.stdout.write(`\n${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}\n`);
+      if (skipped > 0) process.stdout.write(`\n${skipped} skipped`);
+      process.stdout.write(`\n${passed} passed, ${failed} failed\n`);
     });
   }
 }
