@@ -2,7 +2,7 @@
  * Builds what is published into `dist/`: JavaScript and declarations by tsc, then what tsc leaves undone: the files
  * that modules load by URL. Invariant: every `new URL('./x', import.meta.url)` in `dist/` names a file that is there.
  */
-import { execFileSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -39,7 +39,8 @@ function rewriteModuleUrls(file: string): void {
 }
 
 rmSync(target, { recursive: true, force: true });
-execFileSync('tsc', ['-p', join(root, 'tsconfig.build.json')], { stdio: 'inherit' });
+const compiled = spawnSync('tsc', ['-p', join(root, 'tsconfig.build.json')], { stdio: 'inherit' });
+if (compiled.status !== 0) process.exit(compiled.status ?? 1);
 cpSync(source, target, {
   recursive: true,
   filter: (path) => extname(path) === '' || DATA_ENDINGS.has(extname(path)),
