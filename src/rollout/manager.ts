@@ -7,7 +7,6 @@
  * whatever order they finish in.
  * Invariant: each finished rollout goes to the buffer before it counts; nothing is dropped without a reason.
  */
-import { filterGroup } from './group-filter.ts';
 import type { BufferedGroup, RolloutBuffer } from './buffer.ts';
 import { HoneError } from '../domain/errors.ts';
 import { groupId, rolloutId } from '../domain/ids.ts';
@@ -15,6 +14,7 @@ import type { PolicyVersion, RolloutId } from '../domain/ids.ts';
 import { oldestVersion } from '../domain/rollout.ts';
 import type { Rollout } from '../domain/rollout.ts';
 import type { Task } from '../domain/task.ts';
+import { computeAdvantages } from '../reward/advantage.ts';
 
 export interface EpisodeRequest {
   readonly id: RolloutId;
@@ -186,9 +186,9 @@ export class RolloutManager {
   #close(group: OpenGroup): void {
     this.#open--;
     this.#finished++;
-    const verdict = filterGroup(group.rollouts);
-    if (verdict !== 'keep') {
-      this.#drop(group.ordinal, verdict);
+    const reason = computeAdvantages(group.rollouts).groups[0]?.dropReason;
+    if (reason !== undefined) {
+      this.#drop(group.ordinal, reason);
       return;
     }
     this.#varied++;

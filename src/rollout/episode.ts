@@ -1,0 +1,70 @@
+/**
+ * One episode: a harness works on one task through a recording session, and the verifier scores what it submits.
+ * Training and evaluation both go through here, so what is measured is what is trained. A failure of infrastructure is
+ * a status with its cause, never a score.
+ */
+import { HoneError } from '../domain/errors.ts';
+import type { Submission } from '../domain/finding.ts';
+import type { Budget, Harness } from '../domain/harness.ts';
+import type { GroupId, PolicyVersion, RolloutId } from '../domain/ids.ts';
+import type { Sampling } from '../domain/policy.ts';
+import type { Outcome, Rollout, RolloutStatus } from '../domain/rollout.ts';
+import type { Task } from '../domain/task.ts';
+import { scoreFindings } from '../reward/detection.ts';
+import type { Recorder } from '../serve/recorder.ts';
+
+export interface EpisodeSetting {
+  readonly recorder: Recorder;
+  readonly harness: Harness;
+  readonly budget: Budget;
+  readonly sampling: Sampling;
+  /** The model's name in requests. */
+  readonly model: string;
+  /** Scalar that training climbs; raw outcomes stay beside it. */
+  readonly reward: (outcome: Outcome, lookups: number) => number;
+}
+
+export interface EpisodeIdentity {
+  readonly id: RolloutId;
+  readonly groupId: GroupId;
+  readonly attempt: number;
+  readonly seed: number;
+  readonly admittedVersion: PolicyVersion;
+  readonly signal: AbortSignal;
+}
+
+export interface Episode {
+  readonly rollout: Rollout;
+  /** Absent when the harness did not come to an end. */
+  readonly submission?: Submission;
+}
+
+let sessionCounter = 0;
+
+export async function runEpisode(task: Task, identity: EpisodeIdentity, setting: EpisodeSetting): Promise<Episode> {
+  const { recorder, harness, sampling } = setting;
+  const { id, groupId, attempt, seed, admittedVersion, signal } = identity;
+  // A retried rollout keeps its id; its session must be new.
+  const sessionId = `${id}-${sessionCounter++}`;
+  const { baseUrl, apiKey } = recorder.openSession({ id: sessionId, sampling, seed, secret: crypto.randomUUID() });
+  let submission: Submission | undefined;
+  let failure: string | undefined;
+  try {
+    submission = await harness.run(task.environment, { baseUrl, apiKey, model: setting.model, budget: setting.budget, signal });
+  } catch (error) {
+    failure = error instanceof Error ? error.message : String(error);
+  }
+  const sealed = await recorder.seal(sessionId);
+  const base = { id, taskId: task.id, groupId, attempt, segments: sealed.segments, cost: sealed.cost, seed, admittedVersion };
+  if (submission === undefined || signal.aborted) {
+    const status: RolloutStatus = signal.aborted ? 'aborted' : 'infra-failed';
+    return { rollout: { ...base, status, lookups: 0, failure: sealed.failure ?? failure ?? 'the episode was aborted' } };
+  }
+  if (sealed.failure !== undefined) return { rollout: { ...base, status: 'infra-failed', lookups: submission.lookups.length, failure: sealed.failure }, submission };
+  if (sealed.emptyReason !== undefined && submission.end === 'finished')
+    throw new HoneError('invalid-rollout', `Rollout ${id} finished without a sampled token: ${sealed.emptyReason}.`, { cure: 'Check that the harness talks to the session that was opened for it.' });
+  const outcome = scoreFindings(submission, { bugs: task.gold.bugs, file: task.environment.file });
+  const lookups = submission.lookups.length;
+  const status: RolloutStatus = submission.end === 'finished' || submission.end === 'malformed' ? 'completed' : 'truncated';
+  return { rollout: { ...base, status, outcome, reward: setting.reward(outcome, lookups), lookups }, submission };
+}

@@ -1,0 +1,181 @@
+/**
+ * The run folder: resolved config, append-only events, buffer, weights and checkpoints of one run.
+ * Invariant: one process at a time holds it, and a folder that is copied whole can be inspected and resumed elsewhere.
+ */
+import { randomBytes } from 'node:crypto';
+import { appendFileSync, existsSync, linkSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import { HoneError } from '../domain/errors.ts';
+import type { RunConfig } from './config.ts';
+
+export type RunEvent = Readonly<Record<string, unknown>> & { readonly event: string };
+
+export class RunFolder {
+  readonly path: string;
+  readonly config: RunConfig;
+  readonly #clock: () => Date;
+
+  private constructor(path: string, config: RunConfig, clock: () => Date) {
+    this.path = path;
+    this.config = config;
+    this.#clock = clock;
+  }
+
+  /** A new run; refuses a folder that holds one already. */
+  static create(path: string, config: RunConfig, clock: () => Date = () => new Date()): RunFolder {
+    if (existsSync(join(path, 'config.json')))
+      throw new HoneError('run-config-changed', `${path} already holds a run.`, { cure: 'Continue it with --resume, choose another --name, or remove the folder.' });
+    try {
+      for (const folder of ['', 'checkpoints', 'weights', 'eval']) mkdirSync(join(path, folder), { recursive: true });
+    } catch (cause) {
+      throw new HoneError('store-failed', `The run folder ${path} could not be made.`, { cure: 'Choose a --runs directory that you can write to.', cause });
+    }
+    lock(path);
+    writeFileAtomic(join(path, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
+    return new RunFolder(path, config, clock);
+  }
+
+  /** An existing run, under the config that it began with. */
+  static resume(path: string, config: RunConfig, clock: () => Date = () => new Date()): RunFolder {
+    if (!existsSync(join(path, 'config.json'))) throw new HoneError('invalid-config', `${path} holds no run to resume.`, { cure: 'Start it without --resume, or name the right folder.' });
+    const stored: unknown = JSON.parse(readFileSync(join(path, 'config.json'), 'utf8'));
+    const changes = differences(stored, JSON.parse(JSON.stringify(config)));
+    if (changes.length > 0)
+      throw new HoneError('run-config-changed', `${path} was begun under another config: ${changes.join('; ')}.`, { cure: 'Put these values back to resume, or start a new run under another --name.' });
+    lock(path);
+    dropHalfLine(join(path, 'events.jsonl'));
+    return new RunFolder(path, config, clock);
+  }
+
+  get bufferPath(): string {
+    return join(this.path, 'buffer.sqlite');
+  }
+  get weightsPath(): string {
+    return join(this.path, 'weights');
+  }
+  checkpointPath(step: number): string {
+    return join(this.path, 'checkpoints', `step-${String(step).padStart(6, '0')}.safetensors`);
+  }
+
+  /** Steps whose checkpoint is whole, ascending. */
+  checkpoints(): number[] {
+    return readdirSync(join(this.path, 'checkpoints'))
+      .flatMap((name) => /^step-(\d{6})\.safetensors$/u.exec(name)?.[1] ?? [])
+      .map(Number)
+      .sort((a, b) => a - b);
+  }
+
+  pruneCheckpoints(keep: number): void {
+    for (const step of this.checkpoints().slice(0, -keep)) rmSync(this.checkpointPath(step), { force: true });
+  }
+
+  append(event: RunEvent): void {
+    appendFileSync(join(this.path, 'events.jsonl'), `${JSON.stringify({ time: this.#clock().toISOString(), ...event })}\n`);
+  }
+
+  events(): RunEvent[] {
+    return readEvents(this.path);
+  }
+
+  writeJson(name: string, value: unknown): string {
+    const path = join(this.path, name);
+    writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`);
+    return path;
+  }
+
+  writeText(name: string, text: string): string {
+    const path = join(this.path, name);
+    writeFileAtomic(path, text);
+    return path;
+  }
+
+  readJson(name: string): unknown {
+    const path = join(this.path, name);
+    return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')) : undefined;
+  }
+
+  release(): void {
+    rmSync(join(this.path, 'run.lock'), { force: true });
+  }
+}
+
+/** Lines that were cut by a crash are left out. */
+export function readEvents(path: string): RunEvent[] {
+  const file = join(path, 'events.jsonl');
+  if (!existsSync(file)) return [];
+  return readFileSync(file, 'utf8')
+    .split('\n')
+    .flatMap((line) => {
+      try {
+        // Every line was written by append().
+        return line === '' ? [] : [JSON.parse(line) as RunEvent];
+      } catch {
+        return [];
+      }
+    });
+}
+
+/** Owner and age in one file that appears whole (link of a finished one); a dead owner's lock is taken over. */
+function lock(path: string): void {
+  const file = join(path, 'run.lock');
+  const mine = join(path, `run.lock.${process.pid}.${randomBytes(4).toString('hex')}`);
+  writeFileSync(mine, JSON.stringify({ pid: process.pid }));
+  try {
+    for (let attempt = 0; attempt < 2; attempt++) {
+      try {
+        linkSync(mine, file);
+        return;
+      } catch (cause) {
+        const owner = lockOwner(file);
+        if (owner !== undefined && isAlive(owner))
+          throw new HoneError('run-locked', `${path} is in use by process ${owner}.`, { cure: 'Wait for it, stop it, or start another run under another --name.', cause });
+        rmSync(file, { force: true });
+      }
+    }
+    throw new HoneError('run-locked', `${path} is being taken by another process.`, { cure: 'Try again in a moment.' });
+  } finally {
+    rmSync(mine, { force: true });
+  }
+}
+
+function lockOwner(file: string): number | undefined {
+  try {
+    const { pid } = JSON.parse(readFileSync(file, 'utf8')) as { pid?: unknown };
+    return typeof pid === 'number' ? pid : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    // EPERM: it lives, under another user.
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+function dropHalfLine(file: string): void {
+  if (!existsSync(file)) return;
+  const bytes = readFileSync(file);
+  const end = bytes.lastIndexOf(0x0a) + 1;
+  if (end < bytes.length) truncateSync(file, end);
+}
+
+function writeFileAtomic(path: string, text: string): void {
+  const temporary = `${path}.tmp`;
+  writeFileSync(temporary, text);
+  renameSync(temporary, path);
+}
+
+function differences(before: unknown, after: unknown, path = ''): string[] {
+  if (isObject(before) && isObject(after)) return [...new Set([...Object.keys(before), ...Object.keys(after)])].sort().flatMap((key) => differences(before[key], after[key], path === '' ? key : `${path}.${key}`));
+  return JSON.stringify(before) === JSON.stringify(after) ? [] : [`${path} was ${JSON.stringify(before)}, is now ${JSON.stringify(after)}`];
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
