@@ -1,0 +1,136 @@
+/**
+ * What the serve tests share: a small byte-level BPE tokenizer, two chat templates, and a fake policy that writes
+ * scripted text. The fake stands where an engine would; everything else in the tests is real.
+ */
+import { createRandom, policyVersion } from '../domain/ids.ts';
+import type { PolicyVersion } from '../domain/ids.ts';
+import type { GenerateRequest, Generation, Policy, Sampling } from '../domain/policy.ts';
+import { DEFAULT_SAMPLING } from '../domain/policy.ts';
+import type { VersionSpan } from '../domain/rollout.ts';
+import { HoneError } from '../domain/errors.ts';
+import type { Tokenizer } from '../model/tokenizer.ts';
+
+export const CHATML = `{%- for message in messages -%}
+{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}`;
+
+/** The tool part of Qwen's template, shortened. */
+export const CHATML_TOOLS = `{%- if tools -%}
+{{ '<|im_start|>system\\n<tools>' }}{%- for tool in tools -%}{{ '\\n' + (tool | tojson) }}{%- endfor -%}{{ '\\n</tools><|im_end|>\\n' }}
+{%- endif -%}
+{%- for message in messages -%}
+{{ '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' }}
+{%- if message.role == 'tool' -%}{{ '<tool_response>\\n' + message.content + '\\n</tool_response>' }}{%- else -%}{{ message.content }}{%- endif -%}
+{%- if message.tool_calls -%}{%- for call in message.tool_calls -%}
+{{ '\\n<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\\n</tool_call>' }}
+{%- endfor -%}{%- endif -%}
+{{ '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}`;
+
+/** Parsed tokenizer.json and tokenizer_config.json: 256 bytes, a few merges, ChatML's special tokens. */
+export function byteTokenizerFiles(): { json: Record<string, unknown>; config: Record<string, unknown> } {
+  const vocab: Record<string, number> = {};
+  let next = 256;
+  for (let byte = 0; byte < 256; byte++) {
+    const printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    vocab[String.fromCodePoint(printable ? byte : next++)] = byte;
+  }
+  const merges: string[][] = [];
+  for (const [left, right] of [['o', 'k'], ['l', 'o'], ['lo', 'o'], ['loo', 'k'], ['Ġ', 'a'], ['e', 'r'], ['i', 'n'], ['in', 'g'], ['r', 'e']] as const) {
+    merges.push([left, right]);
+    vocab[left + right] = Object.keys(vocab).length;
+  }
+  const specials = ['<|endoftext|>', '<|im_start|>', '<|im_end|>'];
+  const base = Object.keys(vocab).length;
+  return {
+    json: {
+      version: '1.0',
+      added_tokens: specials.map((content, index) => ({ id: base + index, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true })),
+      normalizer: null,
+      pre_tokenizer: { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: true },
+      post_processor: null,
+      decoder: { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: true },
+      model: { type: 'BPE', dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: false, ignore_merges: false, vocab, merges },
+    },
+    config: { eos_token: '<|im_end|>', bos_token: null, clean_up_tokenization_spaces: false },
+  };
+}
+
+export function samplingFor(tokenizer: Tokenizer, maxTokens = 256): Sampling {
+  return { ...DEFAULT_SAMPLING, maxTokens, stopIds: [tokenizer.endOfSequence.id] };
+}
+
+export interface FakePolicyOptions {
+  readonly tokenizer: Tokenizer;
+  /** The text that the model writes for the n-th request; a stop token is added unless it ends in the cut mark. */
+  readonly write: (turn: number, request: GenerateRequest) => string;
+  readonly contextLength?: number;
+  /** Waits this long between two tokens. */
+  readonly tokenDelayMs?: number;
+  readonly fail?: (turn: number) => Error | undefined;
+}
+
+/** Ends a scripted text that stops at the length limit, without a stop token. */
+export const CUT = '\u0000cut';
+
+/** A fake engine: scripted text, odd tokenisation (one token a byte where chance says so), made-up log-probabilities. */
+export class FakePolicy implements Policy {
+  readonly contextLength: number;
+  readonly requests: GenerateRequest[] = [];
+  readonly generations: Generation[] = [];
+  version: PolicyVersion = policyVersion(3);
+  aborted = 0;
+  readonly #options: FakePolicyOptions;
+
+  constructor(options: FakePolicyOptions) {
+    this.#options = options;
+    this.contextLength = options.contextLength ?? 4096;
+  }
+
+  async generate(request: GenerateRequest): Promise<Generation> {
+    const { tokenizer, write, tokenDelayMs, fail } = this.#options;
+    const turn = this.requests.length;
+    this.requests.push(request);
+    const error = fail?.(turn);
+    if (error !== undefined) throw error;
+    if (request.tokens.length >= this.contextLength)
+      throw new HoneError('context-too-small', `The prompt has ${request.tokens.length} tokens.`);
+    const random = createRandom(request.seed);
+    const script = write(turn, request);
+    const cut = script.endsWith(CUT);
+    const ids: number[] = [];
+    // Half of the words are written byte by byte: ids that encoding the text again would never give.
+    for (const word of (cut ? script.slice(0, -CUT.length) : script).split(/(?<= )/))
+      ids.push(...(random.next() < 0.5 ? tokenizer.encode(word) : Array.from(new TextEncoder().encode(word))));
+    if (!cut) ids.push(tokenizer.endOfSequence.id);
+    const drawn = ids.slice(0, request.sampling.maxTokens);
+    const finish = cut || drawn.length < ids.length ? 'length' : 'stop';
+    const kept: number[] = [];
+    const offsets = new Int32Array(drawn.length + 1);
+    for (const [index, id] of drawn.entries()) {
+      if (tokenDelayMs !== undefined) await new Promise((resolve) => setTimeout(resolve, tokenDelayMs));
+      if (request.signal?.aborted === true) {
+        this.aborted++;
+        throw new HoneError('aborted', 'The request was aborted.');
+      }
+      kept.push(...[...new Set([id, 7, 300])].sort((left, right) => left - right));
+      offsets[index + 1] = kept.length;
+      request.onToken?.(id);
+    }
+    const half = drawn.length >> 1;
+    const versions: VersionSpan[] = half > 0
+      ? [{ version: this.version, start: 0, end: half }, { version: policyVersion(this.version + 1), start: half, end: drawn.length }]
+      : [{ version: this.version, start: 0, end: drawn.length }];
+    const generation: Generation = {
+      tokens: Int32Array.from(drawn),
+      logprobs: Float32Array.from(drawn, () => -random.next()),
+      kept: { ids: Int32Array.from(kept), offsets },
+      versions,
+      finish,
+    };
+    this.generations.push(generation);
+    return generation;
+  }
+}
