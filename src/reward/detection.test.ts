@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { readVectors } from '../../test/vectors/read-vectors.ts';
+import { readVectors } from './read-vectors.ts';
 import type { Finding, Submission } from '../domain/finding.ts';
 import type { Bug, BugCategory } from '../domain/task.ts';
 import { matchFindings, samplePrecisionRecall, scoreFindings } from './detection.ts';
@@ -78,6 +78,7 @@ describe('scoreFindings', () => {
       precision: 0,
       recall: 0,
       predicted: 2,
+      truePositives: 0,
     });
     expect(scoreFindings(submission([finding(1, 6)]), { bugs: [], file })).toMatchObject({ precision: 0, recall: 0 });
     expect(scoreFindings(submission([finding(6, 10)]), { bugs: [bug(10)], file }).precision).toBe(1);

@@ -41,7 +41,7 @@ export function scoreFindings(submission: Submission, gold: DetectionGold): Outc
   const { findings } = submission;
   const conglomerate = findings.some((finding) => isConglomerate(finding, gold));
   const matched = matchFindings(findings, gold);
-  const truePositives = matched.filter((bug) => bug !== undefined).length;
+  const truePositives = conglomerate ? 0 : matched.filter((bug) => bug !== undefined).length;
   const predicted = findings.length;
   const { precision, recall } = samplePrecisionRecall({ truePositives, predicted, actual, conglomerate });
   return { truePositives, predicted, actual, precision, recall, valid: true, cheated };
