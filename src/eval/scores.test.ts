@@ -1,71 +1,10 @@
 /** Scores and comparisons on a handful of results whose figures can be worked out by hand. */
 import { describe, expect, it } from 'vitest';
 
-import type { Submission } from '../domain/finding.ts';
-import { taskId } from '../domain/ids.ts';
-import type { BugCategory, Edit, Task } from '../domain/task.ts';
-import { scoreFindings } from '../reward/detection.ts';
 import { compareResults, intervalsOf } from './comparison.ts';
 import { isElsewhereKind, restrictToKinds, scoreResults } from './scores.ts';
-import type { TaskResult } from './scores.ts';
 import { excludesZero } from './statistics.ts';
-
-const file = 'index.js';
-
-function makeTask(id: string, edits: readonly [number, string, Edit['role']][]): Task {
-  return {
-    id: taskId(id),
-    kind: 'check',
-    environment: {
-      package: 'p',
-      version: '1.0.0',
-      file,
-      functionName: 'f',
-      startLine: 1,
-      lines: [],
-      changes: edits.map(([line]) => ({ line, before: '', after: '' })),
-    },
-    gold: {
-      bugs: edits
-        .filter(([, , role]) => role === 'bug')
-        .map(([line, kind]) => ({
-          // The cast holds because an edit whose role is bug has a category as its kind.
-          category: kind as BugCategory,
-          severity: 'high',
-          startLine: line,
-          endLine: line,
-          description: '',
-          fix: '',
-        })),
-    },
-    metadata: { split: 'heldout', seed: 0, edits: edits.map(([line, kind, role]) => ({ line, kind, role })) },
-  };
-}
-
-function result(
-  task: Task,
-  findings: readonly [number, BugCategory][],
-  lookupLines: readonly number[] = [],
-  valid = true,
-): TaskResult {
-  const submission: Submission = {
-    valid,
-    findings: findings.map(([line, category]) => ({
-      file,
-      startLine: line,
-      endLine: line,
-      severity: 'high',
-      category,
-      title: 't',
-      description: '',
-    })),
-    end: valid ? 'finished' : 'malformed',
-    turns: 2,
-    lookups: lookupLines.map((line) => ({ line, name: 'x', found: true })),
-  };
-  const outcome = scoreFindings(submission, { bugs: task.gold.bugs, file });
-  return { task, submission, outcome, cost: { tokens: 100, sampledTokens: 10, turns: 2, toolSeconds: 0 } };
-}
+import { makeResult as result, makeTask } from './tasks.fixture.ts';
 
 const two = makeTask('two', [
   [1, 'wrong-logic', 'bug'],
@@ -88,11 +27,11 @@ const results = [
       [1, 'wrong-logic'],
       [3, 'off-by-one'],
     ],
-    [2, 2],
+    { lookupLines: [2, 2] },
   ),
   result(clean, []),
-  result(one, [[1, 'missing-guard']], [1]),
-  result(makeTask('bad', [[1, 'off-by-one', 'bug']]), [], [], false),
+  result(one, [[1, 'missing-guard']], { lookupLines: [1] }),
+  result(makeTask('bad', [[1, 'off-by-one', 'bug']]), [], { valid: false }),
 ];
 
 describe('scoreResults', () => {
@@ -160,8 +99,10 @@ describe('intervals', () => {
       [2, 'missing-await', 'inverse'],
     ]),
   );
-  const before = many.map((task, index) => result(task, index % 3 === 0 ? [[1, 'off-by-one']] : [], [2]));
-  const after = many.map((task, index) => result(task, index % 3 < 2 ? [[1, 'off-by-one']] : [], [2]));
+  const before = many.map((task, index) =>
+    result(task, index % 3 === 0 ? [[1, 'off-by-one']] : [], { lookupLines: [2] }),
+  );
+  const after = many.map((task, index) => result(task, index % 3 < 2 ? [[1, 'off-by-one']] : [], { lookupLines: [2] }));
 
   it('have the scores as estimates', () => {
     const scores = scoreResults(results);
