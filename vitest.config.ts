@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
+  resolve: { alias: { hone: new URL('src/index.ts', import.meta.url).pathname } },
   test: {
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     isolate: false,

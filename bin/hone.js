@@ -8,6 +8,7 @@
 
 const childProcess = require('child_process');
 const fs = require('fs');
+const moduleLoader = require('module');
 const path = require('path');
 const url = require('url');
 const zlib = require('zlib');
@@ -18,6 +19,15 @@ const source = path.join(root, 'src', 'cli', 'main.ts');
 /** A checkout runs from source, by Node's own type stripping; the published package has only `dist`. */
 const isCheckout = fs.existsSync(source);
 const entry = isCheckout ? source : path.join(root, 'dist', 'cli', 'main.js');
+
+/** In a checkout, a config's `import { defineRun } from 'hone'` means these sources, which are not built. */
+function resolveOwnName() {
+  const index = url.pathToFileURL(path.join(root, 'src', 'index.ts')).href;
+  moduleLoader.registerHooks({
+    resolve: (specifier, context, next) =>
+      specifier === 'hone' ? { url: index, shortCircuit: true } : next(specifier, context),
+  });
+}
 
 /** zstd came with exactly 22.15 and 23.8; type stripping without a flag with 22.18 and 23.6. */
 function isRecentEnough() {
@@ -81,6 +91,7 @@ function start() {
       process.exitCode = 1;
       return;
     }
+    if (isCheckout) resolveOwnName();
     import(url.pathToFileURL(entry).href).catch((error) => {
       console.error(error);
       process.exitCode = 1;
