@@ -94,6 +94,18 @@ describe('launcher', () => {
     expect(run.status).toBe(0);
   });
 
+  it("in a checkout runs the sources, and a config's import of 'hone' means them", () => {
+    const checkout = layOut('checkout', { bundled: false });
+    mkdirSync(join(checkout, 'src', 'cli'), { recursive: true });
+    writeFileSync(join(checkout, 'src', 'index.ts'), 'export const origin: string = "sources";\n');
+    writeFileSync(join(checkout, 'src', 'cli', 'main.ts'), 'await import(process.argv[2] as string);\n');
+    const config = join(folder, 'hone.config.ts');
+    writeFileSync(config, "import { origin } from 'hone';\nconsole.log(origin);\n");
+    const run = spawnSync(process.execPath, [launcher(checkout), config], { encoding: 'utf8' });
+    expect(run.stderr).toBe('');
+    expect(run.stdout).toBe('sources\n');
+  });
+
   it('names its version, the one it needs and the cure when there is no other', () => {
     const run = spawnSync(process.execPath, ['-r', lookOld, launcher(withoutBundled)], { encoding: 'utf8' });
     expect(run.status).toBe(1);
