@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { CHATML, CHATML_TOOLS } from '../serve/recorder.fixture.ts';
+import { CHATML, CHATML_TOOLS } from './tokenizer.fixture.ts';
 import { openChatTemplate } from './chat-template.ts';
 
 const special = { bos: '<s>', eos: '</s>' };

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 
 import { HoneError } from '../domain/errors.ts';
-import { byteTokenizerFiles } from '../serve/recorder.fixture.ts';
+import { byteTokenizerFiles } from './tokenizer.fixture.ts';
 import { openTokenizer } from './tokenizer.ts';
 
 const open = () => {

@@ -8,8 +8,9 @@ import { policyVersion } from '../domain/ids.ts';
 import { checkSegment } from '../domain/rollout.ts';
 import type { Segment } from '../domain/rollout.ts';
 import { openChatTemplate } from '../model/chat-template.ts';
+import { CHATML, CHATML_TOOLS, byteTokenizerFiles } from '../model/tokenizer.fixture.ts';
 import { openTokenizer } from '../model/tokenizer.ts';
-import { CHATML, CHATML_TOOLS, CUT, FakePolicy, byteTokenizerFiles, samplingFor } from './recorder.fixture.ts';
+import { CUT, FakePolicy, samplingFor } from './recorder.fixture.ts';
 import type { FakePolicyOptions } from './recorder.fixture.ts';
 import { Recorder } from './recorder.ts';
 
