@@ -1,0 +1,46 @@
+/** A Hugging Face folder opened for a run: checked against its own config, with tokenizer, template and weights. */
+import { HoneError } from '../domain/errors.ts';
+import { openChatTemplate } from '../model/chat-template.ts';
+import type { ChatTemplate } from '../model/chat-template.ts';
+import { parameterShapes, parseModelConfig } from '../model/config.ts';
+import type { ModelConfig } from '../model/config.ts';
+import { openTokenizer } from '../model/tokenizer.ts';
+import type { Tokenizer } from '../model/tokenizer.ts';
+import { float32ToBfloat16 } from '../tensor/dtype.ts';
+import { checkTensors, readModelFolder, tensorToFloat32 } from '../tensor/hugging-face-folder.ts';
+import type { ModelFolder } from '../tensor/hugging-face-folder.ts';
+
+export interface LoadedModel {
+  readonly folder: ModelFolder;
+  readonly config: ModelConfig;
+  readonly tokenizer: Tokenizer;
+  readonly template: ChatTemplate;
+  readonly shapes: ReadonlyMap<string, readonly number[]>;
+  /** f32, for the trainer's masters. */
+  readonly weights: ReadonlyMap<string, Float32Array>;
+  /** bf16 bytes, for the sampler. */
+  readonly served: ReadonlyMap<string, Uint8Array>;
+}
+
+export async function loadModel(path: string): Promise<LoadedModel> {
+  const folder = await readModelFolder(path);
+  const config = parseModelConfig(folder.config);
+  const shapes = parameterShapes(config);
+  checkTensors(folder.tensors, shapes);
+  if (folder.chatTemplate === undefined)
+    throw new HoneError('invalid-tokenizer', `${path} has no chat template.`, { cure: 'Add chat_template.jinja, or chat_template in tokenizer_config.json.' });
+  const tokenizer = openTokenizer(folder.tokenizerJson, folder.tokenizerConfig, { chatTemplate: folder.chatTemplate });
+  if (tokenizer.vocabSize > config.vocabSize)
+    throw new HoneError('invalid-tokenizer', `${path} has a tokenizer of ${tokenizer.vocabSize} ids for a model of ${config.vocabSize}.`, { cure: 'Copy tokenizer and weights from the same model.' });
+  const template = openChatTemplate(folder.chatTemplate, { bos: tokenizer.beginOfSequence, eos: tokenizer.endOfSequence.token });
+  const weights = new Map<string, Float32Array>();
+  const served = new Map<string, Uint8Array>();
+  for (const name of shapes.keys()) {
+    const tensor = folder.tensors.get(name);
+    if (tensor === undefined) continue;
+    const values = tensorToFloat32(tensor);
+    weights.set(name, values);
+    served.set(name, tensor.dtype === 'BF16' ? tensor.bytes : new Uint8Array(float32ToBfloat16(values).buffer));
+  }
+  return { folder, config, tokenizer, template, shapes, weights, served };
+}

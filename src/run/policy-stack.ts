@@ -1,0 +1,107 @@
+/**
+ * Everything between a task and the weights that answer it: replica, recorder, harness. One stack a process; training and
+ * evaluation share it, so both speak to the policy through the same sockets.
+ */
+import type { LoadedModel } from './load-model.ts';
+import type { RunConfig } from './config.ts';
+import { createCheckHarness } from '../agent/check/harness.ts';
+import { sweepOpening, sweepQuestion } from '../agent/check/sweep-format.ts';
+import { namesOnLine } from '../code/package-index.ts';
+import { HoneError } from '../domain/errors.ts';
+import type { Harness } from '../domain/harness.ts';
+import type { PolicyVersion } from '../domain/ids.ts';
+import type { Sampling } from '../domain/policy.ts';
+import type { Outcome } from '../domain/rollout.ts';
+import type { Task } from '../domain/task.ts';
+import type { EpisodeSetting } from '../rollout/episode.ts';
+import { EmbeddedPolicy } from '../serve/embedded-policy.ts';
+import { Recorder } from '../serve/recorder.ts';
+import type { Corpus } from '../tasks/corpus.ts';
+
+export interface PolicyStack {
+  readonly policy: EmbeddedPolicy;
+  readonly recorder: Recorder;
+  /** The setting of an episode; `reward` is 0 unless given, as evaluations look at outcomes alone. */
+  setting(options: { greedy: boolean; lookups: 'on' | 'off'; reward?: (outcome: Outcome, lookups: number) => number }): EpisodeSetting;
+  close(): Promise<void>;
+}
+
+export interface PolicyStackOptions {
+  readonly model: LoadedModel;
+  /** bf16 bytes of the version to serve first. */
+  readonly served: ReadonlyMap<string, Uint8Array>;
+  readonly version: PolicyVersion;
+  readonly config: Pick<RunConfig, 'harness' | 'sampling' | 'engine' | 'schedule'>;
+  /** Corpora whose packages can be looked up in. */
+  readonly corpora: readonly Corpus[];
+}
+
+export async function openPolicyStack({ model, served, version, config, corpora }: PolicyStackOptions): Promise<PolicyStack> {
+  const policy = await EmbeddedPolicy.start({
+    configJson: model.folder.config,
+    served,
+    version,
+    build: config.engine.build,
+    threads: config.engine.threads,
+    slots: config.engine.slots,
+  });
+  const recorder = await Recorder.start({ policy, tokenizer: model.tokenizer, template: model.template, model: 'policy' });
+  const corpusOf = new Map(corpora.flatMap((corpus) => corpus.packages.map((name) => [name, corpus] as const)));
+  const harnesses = new Map<string, Harness>();
+  const harness = (lookups: 'on' | 'off'): Harness => {
+    let made = harnesses.get(lookups);
+    if (made === undefined) {
+      made = createCheckHarness({
+        strategy: config.harness.strategy,
+        lookups,
+        instructions: config.harness.instructions,
+        openPackage: async (name) => {
+          const corpus = corpusOf.get(name);
+          if (corpus === undefined) throw new HoneError('corpus-missing', `The package ${name} is in no open corpus.`, { cure: 'Draw tasks and look-ups from the same splits.' });
+          return corpus.index(name);
+        },
+      });
+      harnesses.set(lookups, made);
+    }
+    return made;
+  };
+  const sampling = (greedy: boolean): Sampling => ({
+    temperature: config.sampling.temperature,
+    topK: config.sampling.topK,
+    topP: config.sampling.topP,
+    minP: config.sampling.minP,
+    maxTokens: config.sampling.maxTokensPerTurn,
+    stopIds: [model.tokenizer.endOfSequence.id, ...model.config.eosTokenIds],
+    greedy,
+  });
+  return {
+    policy,
+    recorder,
+    setting: ({ greedy, lookups, reward = () => 0 }) => ({
+      recorder,
+      harness: harness(lookups),
+      budget: { maxTurns: config.harness.maxTurns, maxTokens: config.harness.maxTokens, maxSeconds: config.harness.maxSeconds },
+      sampling: sampling(greedy),
+      model: 'policy',
+      reward,
+    }),
+    close: async () => {
+      await recorder.close();
+      await policy.close();
+    },
+  };
+}
+
+/** Throws `context-too-small` unless every task's opening and its turns fit: found at start, not in the middle of a run. */
+export function checkContext(model: LoadedModel, tasks: readonly Task[], config: Pick<RunConfig, 'harness'>): void {
+  for (const task of tasks) {
+    const { changes } = task.environment;
+    const questions = changes.map((change) => sweepQuestion(change, config.harness.lookups === 'on' ? namesOnLine(change) : []));
+    const messages = questions.map((question, index) => ({ role: 'user', content: index === 0 ? sweepOpening(task.environment, question) : question }));
+    const tokens = model.tokenizer.encode(model.template.render(messages, { addGenerationPrompt: true })).length;
+    // Answers and look-ups: about as much again for each line at the worst.
+    const needed = tokens + changes.length * 64;
+    if (needed > model.config.contextLength)
+      throw new HoneError('context-too-small', `Task ${task.id} (${task.environment.functionName}) needs about ${needed} tokens, the model's context is ${model.config.contextLength}.`, { cure: 'Lower tasks.maxCharacters, or use a model with a longer context.' });
+  }
+}

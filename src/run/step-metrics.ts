@@ -1,0 +1,88 @@
+/** One step's measurements, from what the manager handed over, what the trainer reported and what was published. */
+import { ELSEWHERE_CATEGORIES } from '../domain/task.ts';
+import type { Task } from '../domain/task.ts';
+import type { Rollout } from '../domain/rollout.ts';
+import type { StepMetrics } from '../eval/events.ts';
+import { fBeta } from '../reward/f-beta.ts';
+import type { StepBatch } from '../rollout/manager.ts';
+import type { PublishReport } from '../sync/publisher.ts';
+import type { StepReport } from '../train/trainer.ts';
+
+export interface ObservedLookups {
+  readonly task: Task;
+  readonly rollout: Rollout;
+  /** Lines that were looked up. */
+  readonly lines: readonly number[];
+}
+
+export interface StepParts {
+  readonly batch: StepBatch;
+  readonly lookups: readonly ObservedLookups[];
+  readonly report: StepReport;
+  readonly published: PublishReport;
+  readonly pauseMs: number | undefined;
+  readonly beta: number;
+  readonly precisionWeight: number;
+  readonly learningRate: number;
+  readonly sampledTokens: number;
+  readonly wallMs: number;
+  readonly timeSplitMs: Readonly<Record<string, number>>;
+}
+
+const ELSEWHERE: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
+
+export function stepMetrics(parts: StepParts): StepMetrics {
+  const { batch, report, published } = parts;
+  const scored = batch.observed.map(({ rollout }) => rollout).filter((rollout) => rollout.outcome !== undefined);
+  const mean = (value: (rollout: Rollout) => number): number => (scored.length === 0 ? 0 : scored.reduce((sum, rollout) => sum + value(rollout), 0) / scored.length);
+  const precision = mean(({ outcome }) => outcome?.precision ?? 0);
+  const recall = mean(({ outcome }) => outcome?.recall ?? 0);
+  const histogram: number[] = [];
+  for (const { staleness, tokens } of report.mismatch) {
+    while (histogram.length <= staleness) histogram.push(0);
+    histogram[staleness] = tokens;
+  }
+  return {
+    'rollout/reward_mean': mean(({ reward }) => reward ?? 0),
+    'rollout/precision': precision,
+    'rollout/recall': recall,
+    'rollout/f_beta': fBeta({ precision, recall }, parts.beta),
+    'rollout/turns_mean': mean(({ cost }) => cost.turns),
+    'rollout/tokens_mean': mean(({ cost }) => cost.tokens),
+    'rollout/invalid_share': mean(({ outcome }) => (outcome?.valid === false ? 1 : 0)),
+    'rollout/lookup_rate_elsewhere': lookupShare(parts.lookups, true),
+    'rollout/lookup_rate_other': lookupShare(parts.lookups, false),
+    'rollout/groups_with_variance': batch.finished === 0 ? 1 : batch.varied / batch.finished,
+    'rollout/groups_dropped': { ...batch.dropped },
+    'rollout/staleness_histogram': histogram,
+    'policy/entropy': report.entropy,
+    'policy/singleton_share': report.singletonShare,
+    'policy/kept_size_mean': report.meanKept,
+    'reward/precision_weight': parts.precisionWeight,
+    'train/loss': report.loss,
+    'train/gradient_norm': report.gradientNorm,
+    'train/learning_rate': parts.learningRate,
+    'train/tokens': report.trainedTokens,
+    'train/mismatch_by_staleness': report.mismatch.map(({ staleness, tokens, k3, maxAbsDelta }) => ({ staleness, tokens, k3, max_abs_delta: maxAbsDelta })),
+    'speed/sampled_tokens_per_second': (parts.sampledTokens / parts.wallMs) * 1000,
+    'speed/trained_tokens_per_second': (report.tokens / Math.max(1, report.computeMs)) * 1000,
+    'speed/time_split_ms': { ...parts.timeSplitMs },
+    'sync/delta_bytes': published.bytes,
+    'sync/changed_share': published.changedElements / published.totalElements,
+    'sync/pause_ms': parts.pauseMs ?? null,
+  };
+}
+
+/** Of the changed lines of one sort that were seen, the share that was looked up. */
+function lookupShare(observed: readonly ObservedLookups[], elsewhere: boolean): number | null {
+  let lines = 0;
+  let lookedUp = 0;
+  for (const { task, lines: looked } of observed) {
+    for (const edit of task.metadata.edits) {
+      if (ELSEWHERE.has(edit.kind) !== elsewhere) continue;
+      lines++;
+      if (looked.includes(edit.line)) lookedUp++;
+    }
+  }
+  return lines === 0 ? null : lookedUp / lines;
+}
