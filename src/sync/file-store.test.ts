@@ -1,0 +1,117 @@
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+
+import { FileStore } from './file-store.ts';
+import { describeWeightStore } from './store-conformance.ts';
+
+describeWeightStore(
+  'a directory',
+  async () => {
+    const root = await mkdtemp(join(tmpdir(), 'hone-store-'));
+    return { store: await FileStore.open(root), other: await FileStore.open(root), [Symbol.asyncDispose]: () => rm(root, { recursive: true }) };
+  },
+  { describe, expect, it },
+);
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), 'hone-store-'));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+const moduleUrl = JSON.stringify(new URL('./file-store.ts', import.meta.url).href);
+
+it('lets no swap of two processes get lost', async () => {
+  const script = `
+    import { FileStore } from ${moduleUrl};
+    const store = await FileStore.open(${JSON.stringify(root)});
+    let wins = 0;
+    while (wins < 40) {
+      const pointer = await store.readPointer('count');
+      if ((await store.compareAndSwapPointer('count', pointer?.tag, String(Number(pointer?.value ?? 0) + 1))) === 'swapped') wins += 1;
+    }`;
+  const run = promisify(execFile);
+  await Promise.all([1, 2].map(() => run(process.execPath, ['--input-type=module', '-e', script])));
+  expect(await (await FileStore.open(root)).readPointer('count')).toEqual({ value: '80', tag: '80' });
+});
+
+it('keeps the pointer swappable whenever a process that swaps it is killed', async () => {
+  const script = `
+    import { FileStore } from ${moduleUrl};
+    const store = await FileStore.open(${JSON.stringify(root)});
+    console.log('ready');
+    for (;;) {
+      const pointer = await store.readPointer('count');
+      await store.compareAndSwapPointer('count', pointer?.tag, String(Number(pointer?.value ?? 0) + 1));
+    }`;
+  let before = 0;
+  for (const delayMs of [3, 11, 20]) {
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    await new Promise((resolve) => setTimeout(resolve, delayMs));
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    const store = await FileStore.open(root);
+    const pointer = await store.readPointer('count');
+    expect(Number(pointer?.value ?? 0)).toBeGreaterThanOrEqual(before);
+    expect(pointer?.tag).toBe(pointer?.value);
+    before = Number(pointer?.value ?? 0) + 1;
+    expect(await store.compareAndSwapPointer('count', pointer?.tag, String(before))).toBe('swapped');
+  }
+});
+
+it('clears away temporary files of writers that died long ago, not those of living ones', async () => {
+  await mkdir(join(root, '.temporary'));
+  for (const file of ['old', 'young']) await writeFile(join(root, '.temporary', file), 'half');
+  await utimes(join(root, '.temporary/old'), new Date(0), new Date(1000));
+  await FileStore.open(root);
+  expect(await readdir(join(root, '.temporary'))).toEqual(['young']);
+});
+
+it('says when a pointer was tampered with, and when the root is a file', async () => {
+  const store = await FileStore.open(root);
+  await store.compareAndSwapPointer('latest', undefined, 'a');
+  await store.readPointer('latest');
+  await rm(join(root, '.pointers/latest/00000001'));
+  await expect(store.readPointer('latest')).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining('removed by hand') });
+  await writeFile(join(root, 'file'), '');
+  await expect(FileStore.open(join(root, 'file'))).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining(join(root, 'file')) });
+});
+
+/** A disk of 1 MiB, where this process may mount one. */
+function mountSmallDisk(path: string): boolean {
+  if (process.platform !== 'linux' || process.getuid?.() !== 0) return false;
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'hone-test', path], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+it('says that the disk is full, leaves nothing partial and works again once there is room', async (context) => {
+  if (!mountSmallDisk(root)) return context.skip('this process may not mount a small disk');
+  try {
+    const store = await FileStore.open(root);
+    await store.putObject('run/a', [new Uint8Array(600_000)]);
+    await store.compareAndSwapPointer('latest', undefined, 'run/a');
+    const failure = store.putObject('run/b', [new Uint8Array(600_000)]);
+    await expect(failure).rejects.toMatchObject({
+      code: 'store-failed',
+      message: `The disk is full: could not write ${join(root, 'run/b')} (600000 bytes).`,
+      cure: expect.stringContaining('Free space'),
+    });
+    expect(await store.list('')).toEqual(['run/a']);
+    expect(await readdir(join(root, '.temporary'))).toEqual([]);
+    expect((await store.readPointer('latest'))?.value).toBe('run/a');
+    await store.remove('run/a');
+    expect(await store.putObject('run/b', [new Uint8Array(600_000)])).toBe('created');
+  } finally {
+    execFileSync('umount', [root]);
+  }
+});
