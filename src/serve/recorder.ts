@@ -48,6 +48,17 @@ interface Entry {
 const TOMBSTONES = 4096;
 const ROUTE = /^\/sessions\/([^/]+)\/v1\/(chat\/completions|models)$/;
 
+/** The session id and endpoint that a request is for; undefined when the path is not one of ours. */
+function readRoute(url: string): { id: string; endpoint: string } | undefined {
+  const [, encodedId, endpoint] = ROUTE.exec(url.split('?', 1)[0] ?? '') ?? [];
+  if (encodedId === undefined || endpoint === undefined) return undefined;
+  try {
+    return { id: decodeURIComponent(encodedId), endpoint };
+  } catch {
+    return undefined;
+  }
+}
+
 const digest = (text: string): Buffer => hash('sha256', text, 'buffer');
 
 export class Recorder {
@@ -123,18 +134,17 @@ export class Recorder {
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
-      const route = ROUTE.exec((request.url ?? '').split('?', 1)[0] ?? '');
-      if (route === null) throw new ChatError(404, 'not_found', 'Only /sessions/<id>/v1/chat/completions and /sessions/<id>/v1/models are served here.');
-      const [, id = '', endpoint] = route;
-      const session = this.#authorize(decodeURIComponent(id), request.headers.authorization);
-      if (endpoint === 'models') {
+      const route = readRoute(request.url ?? '');
+      if (route === undefined) throw new ChatError(404, 'not_found', 'Only /sessions/<id>/v1/chat/completions and /sessions/<id>/v1/models are served here.');
+      const session = this.#authorize(route.id, request.headers.authorization);
+      if (route.endpoint === 'models') {
         if (request.method !== 'GET') throw new ChatError(405, 'method_not_allowed', 'List models with GET.');
         const model = { id: this.#options.model, object: 'model', created: this.#wallSeconds(), owned_by: 'hone' };
         send(response, 200, JSON.stringify({ object: 'list', data: [model] }));
         return;
       }
       if (request.method !== 'POST') throw new ChatError(405, 'method_not_allowed', 'Ask for a chat completion with POST.');
-      await this.#complete(decodeURIComponent(id), session, request, response);
+      await this.#complete(route.id, session, request, response);
     } catch (error) {
       sendError(response, error);
     }
