@@ -6,7 +6,8 @@ import type { LoadedModel } from './load-model.ts';
 import type { RunConfig } from './config.ts';
 import { createCheckHarness } from '../agent/check/harness.ts';
 import { sweepOpening, sweepQuestion } from '../agent/check/sweep-format.ts';
-import { namesOnLine } from '../code/package-index.ts';
+import { findInstalledPackage } from '../code/installed-packages.ts';
+import { namesOnLine } from '../code/line-names.ts';
 import { HoneError } from '../domain/errors.ts';
 import type { Harness } from '../domain/harness.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
@@ -46,7 +47,7 @@ export async function openPolicyStack({ model, served, version, config, corpora 
     slots: config.engine.slots,
   });
   const recorder = await Recorder.start({ policy, tokenizer: model.tokenizer, template: model.template, model: 'policy' });
-  const corpusOf = new Map(corpora.flatMap((corpus) => corpus.packages.map((name) => [name, corpus] as const)));
+  const corpusOf = new Map(corpora.flatMap((corpus) => corpus.packages.map(({ name }) => [name, corpus] as const)));
   const harnesses = new Map<string, Harness>();
   const harness = (lookups: 'on' | 'off'): Harness => {
     let made = harnesses.get(lookups);
@@ -54,11 +55,11 @@ export async function openPolicyStack({ model, served, version, config, corpora 
       made = createCheckHarness({
         strategy: config.harness.strategy,
         lookups,
-        instructions: config.harness.instructions,
+        instructions: config.harness.instructions === 'full' ? 'on' : 'off',
         openPackage: async (name) => {
           const corpus = corpusOf.get(name);
           if (corpus === undefined) throw new HoneError('corpus-missing', `The package ${name} is in no open corpus.`, { cure: 'Draw tasks and look-ups from the same splits.' });
-          return corpus.index(name);
+          return { directory: findInstalledPackage(name).directory, index: await corpus.index(name) };
         },
       });
       harnesses.set(lookups, made);

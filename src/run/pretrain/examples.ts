@@ -5,8 +5,8 @@
  * ask for it: that is left to reinforcement learning.
  */
 import { sweepLookText, sweepLookupAnswer, sweepOpening, sweepQuestion, sweepVerdictText } from '../../agent/check/sweep-format.ts';
-import { lookupText } from '../../code/lookup-text.ts';
-import { namesOnLine } from '../../code/package-index.ts';
+import { lookUpOnLine } from '../../agent/check/sweep-lookup.ts';
+import { namesOnLine } from '../../code/line-names.ts';
 import type { PackageIndex } from '../../code/package-index.ts';
 import { HoneError } from '../../domain/errors.ts';
 import type { Random } from '../../domain/ids.ts';
@@ -35,9 +35,8 @@ export function perfectConversation(task: Task, index: PackageIndex, options: { 
     const look = options.looks(change.line, names);
     const name = look === undefined ? undefined : names[look];
     if (look !== undefined && name !== undefined) {
-      const declaration = index.lookUp(name, { file: environment.file, line: change.line });
       messages.push({ role: 'assistant', content: sweepLookText(look) });
-      messages.push({ role: 'user', content: sweepLookupAnswer(lookupText(name, declaration, change.after)) });
+      messages.push({ role: 'user', content: sweepLookupAnswer(lookUpOnLine(index, { file: environment.file, change, name }).text) });
     }
     messages.push({ role: 'assistant', content: sweepVerdictText(bugAt.get(change.line)?.category) });
   }

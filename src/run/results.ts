@@ -1,0 +1,113 @@
+/**
+ * The before/after table with its controls, made from the passes that a run folder stores. Thresholds are chosen on
+ * training packages and applied to held-out ones; every interval is a paired bootstrap over the same held-out tasks.
+ */
+import type { LineProbabilities } from './line-scoring.ts';
+import type { RunFolder } from './run-folder.ts';
+import { deriveSeed } from '../domain/ids.ts';
+import type { Task } from '../domain/task.ts';
+import { compareResults, intervalsOf } from '../eval/comparison.ts';
+import { alwaysSilent, thresholdControl } from '../eval/controls.ts';
+import { labelLineScores, rankingIntervals, summariseRanking } from '../eval/line-scores.ts';
+import type { LineScore } from '../eval/line-scores.ts';
+import { scoreLines, trainNGramClassifier } from '../eval/n-gram-classifier.ts';
+import type { DifferenceRow, RankingRow, ResultRow, ResultTable } from '../eval/result-table.ts';
+import { isDirectionalKind, isElsewhereKind, restrictToKinds, scoreResults } from '../eval/scores.ts';
+import type { TaskResult } from '../eval/scores.ts';
+import type { Corpus } from '../tasks/corpus.ts';
+import { drawTasks } from '../tasks/draw.ts';
+
+export interface RunResults {
+  readonly table: ResultTable;
+}
+
+export interface ResultsInput {
+  readonly folder: RunFolder;
+  readonly evalTasks: readonly Task[];
+  readonly training: Corpus;
+  readonly pretraining: Corpus;
+  /** Packages that the held-out tasks come from. */
+  readonly packages: number;
+}
+
+const RESAMPLES = 2000;
+/** Tasks of each split that the n-gram classifier learns from. */
+const CLASSIFIER_TASKS = 4000;
+
+interface StoredLines {
+  readonly heldout: LineProbabilities;
+  readonly tuning?: LineProbabilities;
+  readonly tuningTasks?: readonly Task[];
+}
+
+export function buildResults(input: ResultsInput): RunResults {
+  const { folder, evalTasks } = input;
+  const { config } = folder;
+  const { beta } = config.reward;
+  const bootstrap = { seed: config.eval.seed, resamples: RESAMPLES, beta };
+  const pass = (name: string): TaskResult[] | undefined => (folder.readJson(`eval/${name}.json`) as { results: TaskResult[] } | undefined)?.results;
+  const row = (label: string, role: ResultRow['role'], results: readonly TaskResult[]): ResultRow => ({ label, role, scores: scoreResults(results, { beta }), intervals: intervalsOf(results, bootstrap) });
+  const difference = (label: string, before: readonly TaskResult[], after: readonly TaskResult[], scope: DifferenceRow['scope'] = 'all'): DifferenceRow => {
+    const keep = (kind: string): boolean => scope === 'all' || (scope === 'elsewhere' ? isElsewhereKind(kind) : !isDirectionalKind(kind));
+    const [from, to] = scope === 'all' ? [before, after] : [restrictToKinds(before, keep), restrictToKinds(after, keep)];
+    return { label, scope, intervals: compareResults({ before: from, after: to }, bootstrap) };
+  };
+
+  const rows: ResultRow[] = [];
+  const differences: DifferenceRow[] = [];
+  for (const mode of ['sampled', 'greedy']) {
+    const before = pass(`before-${mode}`);
+    const after = pass(`after-${mode}`);
+    if (before !== undefined) rows.push(row(`before, ${mode}`, 'policy', before));
+    if (after !== undefined) rows.push(row(`after, ${mode}`, 'policy', after));
+    if (before === undefined || after === undefined) continue;
+    for (const scope of ['all', 'elsewhere', 'without-directional'] as const) differences.push(difference(`after - before, ${mode}`, before, after, scope));
+  }
+  const after = pass('after-sampled');
+  const blind = pass('after-sampled-no-lookups');
+  if (blind !== undefined) rows.push(row('after, look-ups taken away', 'control', blind));
+  if (after !== undefined && blind !== undefined) for (const scope of ['all', 'elsewhere'] as const) differences.push(difference('after - without look-ups', blind, after, scope));
+
+  const rankings: RankingRow[] = [];
+  const rankingDifferences: { label: string; intervals: RankingRow['intervals'] }[] = [];
+  const rank = (label: string, scores: readonly LineScore[]): void => {
+    rankings.push({ label, summary: summariseRanking(scores), intervals: rankingIntervals({ scores }, bootstrap) });
+  };
+  if (config.eval.controls) {
+    rows.push(row('always silent', 'control', alwaysSilent(evalTasks)));
+    const size = { count: CLASSIFIER_TASKS, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare };
+    const learning = [...drawTasks(input.pretraining, { seed: deriveSeed(config.eval.seed, 'n-gram', 'pretrain'), ...size }), ...drawTasks(input.training, { seed: deriveSeed(config.eval.seed, 'n-gram', 'rl'), ...size })];
+    const classifier = trainNGramClassifier(learning, { seed: config.eval.seed });
+    const before = folder.readJson('eval/before-lines.json') as StoredLines | undefined;
+    const afterLines = folder.readJson('eval/after-lines.json') as StoredLines | undefined;
+    const tuningTasks = before?.tuningTasks ?? [];
+    const nGram = scoreLines(classifier, evalTasks);
+    const tuned = (label: string, tuning: readonly LineScore[], lines: readonly LineScore[]): void => {
+      const results = thresholdControl({ tuning, tasks: evalTasks, lines }, { beta }).results;
+      rows.push(row(label, 'control', results));
+      if (after !== undefined) differences.push(difference(`after - ${label}`, results, after));
+    };
+    tuned('n-gram classifier', scoreLines(classifier, tuningTasks), nGram);
+    if (before?.tuning !== undefined) {
+      for (const [label, pick] of [
+        ['before, threshold tuned', (lines: LineProbabilities) => lines.asPlayed],
+        ['before, all looked up, tuned', (lines: LineProbabilities) => lines.withLookups],
+      ] as const)
+        tuned(label, labelLineScores(tuningTasks, pick(before.tuning)), labelLineScores(evalTasks, pick(before.heldout)));
+    }
+    rank('n-gram classifier', nGram);
+    for (const [moment, stored] of [['before', before], ['after', afterLines]] as const) {
+      if (stored === undefined) continue;
+      rank(`${moment}, as played`, labelLineScores(evalTasks, stored.heldout.asPlayed));
+      rank(`${moment}, without look-ups`, labelLineScores(evalTasks, stored.heldout.withoutLookups));
+      rank(`${moment}, all looked up`, labelLineScores(evalTasks, stored.heldout.withLookups));
+    }
+    if (before !== undefined && afterLines !== undefined)
+      for (const [label, pick] of [
+        ['after - before, as played', (lines: LineProbabilities) => lines.asPlayed],
+        ['after - before, without look-ups', (lines: LineProbabilities) => lines.withoutLookups],
+      ] as const)
+        rankingDifferences.push({ label, intervals: rankingIntervals({ scores: labelLineScores(evalTasks, pick(afterLines.heldout)), before: labelLineScores(evalTasks, pick(before.heldout)) }, bootstrap) });
+  }
+  return { table: { title: 'held-out packages', tasks: evalTasks.length, packages: new Set(evalTasks.map((task) => task.environment.package)).size, beta, resamples: RESAMPLES, rows, differences, rankings, rankingDifferences } };
+}

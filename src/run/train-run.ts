@@ -1,0 +1,306 @@
+/**
+ * One run: baseline and first evaluation, the training loop, last evaluation, results. Everything that a step did is
+ * durable before the next one counts on it, in this order: batch assigned, weights moved, checkpoint, version published,
+ * groups marked as trained. Killed anywhere, the run resumes from its newest checkpoint and trains nothing twice.
+ */
+import { existsSync } from 'node:fs';
+
+import { checkContext, openPolicyStack } from './policy-stack.ts';
+import type { PolicyStack } from './policy-stack.ts';
+import { evaluateTasks } from './evaluate.ts';
+import { loadModel } from './load-model.ts';
+import type { LoadedModel } from './load-model.ts';
+import { stepMetrics } from './step-metrics.ts';
+import type { ObservedLookups } from './step-metrics.ts';
+import { scoreLines } from './line-scoring.ts';
+import { buildResults } from './results.ts';
+import type { RunResults } from './results.ts';
+import type { RunFolder } from './run-folder.ts';
+import { HoneError } from '../domain/errors.ts';
+import { deriveSeed, groupId, policyVersion } from '../domain/ids.ts';
+import type { Task } from '../domain/task.ts';
+import type { StepMetrics } from '../eval/events.ts';
+import type { TaskResult } from '../eval/scores.ts';
+import { computeAdvantages } from '../reward/advantage.ts';
+import { createRewardState, evaluateReward, precisionWeightOf, updateRewardState } from '../reward/spec.ts';
+import type { RewardState } from '../reward/spec.ts';
+import { RolloutBuffer } from '../rollout/buffer.ts';
+import { runEpisode } from '../rollout/episode.ts';
+import { RolloutManager } from '../rollout/manager.ts';
+import type { StepBatch } from '../rollout/manager.ts';
+import { FileStore } from '../sync/file-store.ts';
+import { Publisher } from '../sync/publisher.ts';
+import { ReplicaReconciler } from '../sync/reconciler.ts';
+import { openCorpus } from '../tasks/corpus.ts';
+import type { Corpus } from '../tasks/corpus.ts';
+import { drawTask, drawTasks } from '../tasks/draw.ts';
+import { EmbeddedTrainer } from '../train/embedded-trainer.ts';
+import type { TrainSample } from '../train/trainer.ts';
+
+export interface RunObserver {
+  phase(name: string): void;
+  progress(done: number, total: number, text: string): void;
+  note(text: string): void;
+}
+
+export interface TrainRunOptions {
+  readonly folder: RunFolder;
+  readonly observer: RunObserver;
+  /** Aborting it finishes the step at hand, then stops; the run can be resumed. */
+  readonly stop: AbortSignal;
+  readonly now: () => number;
+}
+
+export type TrainRunOutcome = { readonly kind: 'finished'; readonly results: RunResults | undefined } | { readonly kind: 'stopped'; readonly step: number };
+
+const BASELINE_TASKS = 256;
+
+/** Loaded once: what every phase of the run works with. */
+interface RunParts {
+  readonly folder: RunFolder;
+  readonly observer: RunObserver;
+  readonly now: () => number;
+  readonly model: LoadedModel;
+  readonly training: Corpus;
+  readonly heldout: Corpus;
+  readonly stack: PolicyStack;
+  readonly trainer: EmbeddedTrainer;
+  readonly publisher: Publisher;
+  readonly reconciler: ReplicaReconciler;
+  readonly buffer: RolloutBuffer;
+}
+
+export async function trainRun({ folder, observer, stop, now }: TrainRunOptions): Promise<TrainRunOutcome> {
+  const { config } = folder;
+  observer.phase(`loading ${config.model} and the corpus`);
+  const size = { maxCharacters: config.tasks.maxCharacters, maxLines: config.tasks.maxLines };
+  const [model, training, heldout] = await Promise.all([loadModel(config.model), openCorpus({ split: 'rl', ...size }), openCorpus({ split: 'heldout', ...size })]);
+  observer.note(`  ${[...model.shapes.values()].reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 1), 0).toLocaleString('en')} parameters; ${training.functions.length} functions of ${training.packages.length} packages to train on, ${heldout.functions.length} of ${heldout.packages.length} held out`);
+  const evalTasks = drawTasks(heldout, { seed: config.eval.seed, count: config.eval.tasks, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
+  checkContext(model, evalTasks, config);
+
+  const trainer = await EmbeddedTrainer.start({
+    configJson: model.folder.config,
+    weights: model.weights,
+    build: config.engine.build,
+    threads: config.engine.threads,
+    microBatchTokens: config.engine.microBatchTokens,
+    objective: { importanceCap: config.algorithm.importanceCap, entropyCoefficient: config.algorithm.entropyCoefficient },
+    optimizer: config.algorithm,
+    replayKeptSets: config.replay.keptSets,
+  });
+  const checkpoint = folder.checkpoints().at(-1) ?? 0;
+  if (checkpoint > 0) await trainer.restore(folder.checkpointPath(checkpoint));
+  const store = await FileStore.open(folder.weightsPath);
+  const publisher = await Publisher.open(store, { runId: config.name, bootVersion: policyVersion(0), bootWeights: model.served, anchorEvery: config.weights.anchorEvery });
+  if (publisher.version > checkpoint)
+    throw new HoneError('run-config-changed', `${folder.path} has published version ${publisher.version} but its newest checkpoint is of step ${checkpoint}.`, { cure: 'Put the missing checkpoint back, or start a new run from the published weights.' });
+  // Killed between checkpoint and publication: the version is published now.
+  if (publisher.version < checkpoint) await publisher.publish(await trainer.served(), model.shapes);
+  const served = publisher.tensors;
+  const stack = await openPolicyStack({ model, served, version: publisher.version, config, corpora: [training, heldout] });
+  const reconciler = new ReplicaReconciler(store, stack.policy, { baseWeights: served, runId: config.name, now });
+  const buffer = RolloutBuffer.open(folder.bufferPath);
+  const parts: RunParts = { folder, observer, now, model, training, heldout, stack, trainer, publisher, reconciler, buffer };
+  try {
+    folder.append({ event: checkpoint === 0 ? 'run-start' : 'run-resume', step: checkpoint });
+    if (checkpoint > 0) observer.note(`  resuming after step ${checkpoint}; ${buffer.recover(checkpoint).requeued} groups go back to the queue`);
+    else buffer.recover(0);
+    if (config.eval.tasks > 0) await evaluateAt(parts, 'before', evalTasks, stop);
+    if (stop.aborted) return { kind: 'stopped', step: checkpoint };
+    const step = await trainSteps(parts, checkpoint, stop);
+    if (stop.aborted) return { kind: 'stopped', step };
+    if (config.eval.tasks === 0) return { kind: 'finished', results: undefined };
+    await evaluateAt(parts, 'after', evalTasks, stop);
+    if (stop.aborted) return { kind: 'stopped', step };
+    observer.phase('comparing');
+    const results = buildResults({ folder, evalTasks, training, pretraining: await openCorpus({ split: 'pretrain', ...size }), packages: heldout.packages.length });
+    folder.writeJson('results.json', results.table);
+    folder.append({ event: 'run-end', step });
+    return { kind: 'finished', results };
+  } catch (error) {
+    if (stop.aborted && !(error instanceof HoneError && error.code !== 'aborted')) return { kind: 'stopped', step: folder.checkpoints().at(-1) ?? 0 };
+    throw error;
+  } finally {
+    buffer.close();
+    await Promise.allSettled([stack.close(), trainer.close()]);
+  }
+}
+
+/** The passes of one moment, each stored as it ends, so that a resumed run does not repeat them. */
+async function evaluateAt(parts: RunParts, moment: 'before' | 'after', tasks: readonly Task[], stop: AbortSignal): Promise<void> {
+  const { folder, observer, stack, trainer, model } = parts;
+  const { config } = folder;
+  await stack.policy.setThreads(config.engine.threads);
+  const passes = [
+    { name: 'sampled', greedy: false, lookups: config.harness.lookups },
+    { name: 'greedy', greedy: true, lookups: config.harness.lookups },
+    ...(config.eval.controls && moment === 'after' && config.harness.lookups === 'on' ? [{ name: 'sampled-no-lookups', greedy: false, lookups: 'off' as const }] : []),
+  ];
+  for (const pass of passes) {
+    const file = `eval/${moment}-${pass.name}.json`;
+    if (existsSync(`${folder.path}/${file}`)) continue;
+    observer.phase(`evaluating ${moment} training, ${pass.name}, version ${stack.policy.version}, ${tasks.length} held-out tasks`);
+    const results = await evaluateTasks(tasks, stack.setting({ greedy: pass.greedy, lookups: pass.lookups }), {
+      label: `eval-${moment}-${pass.name}`,
+      seed: config.eval.seed,
+      concurrency: config.schedule.concurrency,
+      signal: stop,
+      onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
+    });
+    folder.writeJson(file, { version: stack.policy.version, results });
+  }
+  const lines = `eval/${moment}-lines.json`;
+  if (!config.eval.controls || existsSync(`${folder.path}/${lines}`)) return;
+  observer.phase(`scoring lines ${moment} training`);
+  const options = { score: trainer.score.bind(trainer), listNames: config.harness.lookups === 'on' };
+  const tuning = tuningTasks(parts);
+  folder.writeJson(lines, {
+    heldout: await scoreLines(model, tasks, { ...options, corpus: parts.heldout }),
+    ...(moment === 'before' ? { tuning: await scoreLines(model, tuning, { ...options, corpus: parts.training }), tuningTasks: tuning } : {}),
+  });
+}
+
+function tuningTasks({ folder: { config }, training }: RunParts): Task[] {
+  return drawTasks(training, { seed: deriveSeed(config.eval.seed, 'tuning'), count: config.eval.controlTasks, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
+}
+
+/** Precision and recall of the starting policy on training tasks: the reward's weight is computed from them. */
+async function measureBaseline(parts: RunParts, stop: AbortSignal): Promise<{ precision: number; recall: number }> {
+  const { folder, observer, stack, training } = parts;
+  const { config } = folder;
+  const stored = folder.readJson('baseline.json') as { precision: number; recall: number } | undefined;
+  if (stored !== undefined) return stored;
+  observer.phase(`measuring precision and recall of the starting policy on ${BASELINE_TASKS} training tasks`);
+  const tasks = drawTasks(training, { seed: deriveSeed(config.seed, 'baseline'), count: BASELINE_TASKS, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
+  const results: TaskResult[] = await evaluateTasks(tasks, stack.setting({ greedy: false, lookups: config.harness.lookups }), {
+    label: 'baseline',
+    seed: deriveSeed(config.seed, 'baseline'),
+    concurrency: config.schedule.concurrency,
+    signal: stop,
+    onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
+  });
+  const mean = (value: (result: TaskResult) => number): number => results.reduce((sum, result) => sum + value(result), 0) / results.length;
+  const baseline = { precision: mean(({ outcome }) => outcome.precision), recall: mean(({ outcome }) => outcome.recall) };
+  folder.writeJson('baseline.json', baseline);
+  return baseline;
+}
+
+/** Returns the last step that was trained. */
+async function trainSteps(parts: RunParts, checkpoint: number, stop: AbortSignal): Promise<number> {
+  const { folder, observer, now, model, training, stack, trainer, publisher, reconciler, buffer } = parts;
+  const { config } = folder;
+  const { algorithm, schedule } = config;
+  if (checkpoint >= algorithm.steps) return checkpoint;
+  let rewardState = (folder.readJson(rewardFile(checkpoint)) as RewardState | undefined) ?? createRewardState(config.reward, await measureBaseline(parts, stop));
+  if (stop.aborted) return checkpoint;
+  const lookedUp = new Map<string, readonly number[]>();
+  const setting = stack.setting({
+    greedy: false,
+    lookups: config.harness.lookups,
+    reward: (outcome, lookups) => evaluateReward(config.reward, { state: rewardState, outcome, cost: { lookups } }).reward,
+  });
+  const manager = new RolloutManager(buffer, {
+    groupSize: algorithm.groupSize,
+    groupsPerStep: algorithm.groupsPerStep,
+    maxStaleness: schedule.maxStaleness,
+    concurrency: schedule.concurrency,
+    infraRetries: schedule.infraRetries,
+    taskAt: (ordinal) => drawTask(training, deriveSeed(config.seed, 'task', ordinal), { bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare }),
+    currentVersion: () => stack.policy.version,
+    runEpisode: async ({ id, ordinal, attempt, task, signal }) => {
+      const seed = deriveSeed(config.seed, 'rollout', ordinal, attempt);
+      const { rollout, submission } = await runEpisode(task, { id, groupId: groupId(`g${ordinal}`), attempt, seed, admittedVersion: stack.policy.version, signal }, setting);
+      lookedUp.set(id, submission?.lookups.map(({ line }) => line) ?? []);
+      return rollout;
+    },
+  });
+  const share = schedule.mode === 'async' ? Math.max(1, Math.floor(config.engine.threads / 2)) : config.engine.threads;
+  await Promise.all([stack.policy.setThreads(share), trainer.setThreads(share)]);
+  observer.phase(`training: ${algorithm.steps} steps of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} (${schedule.mode}, staleness at most ${schedule.maxStaleness})`);
+  const started = now();
+  let step = checkpoint;
+  let sampledBefore = (await stack.policy.stats()).sampledTokens;
+  let stepStart = now();
+  try {
+    while (step < algorithm.steps && !stop.aborted) {
+      if (schedule.maxMinutes !== undefined && now() - started > schedule.maxMinutes * 60_000) {
+        observer.note(`  stopped training after ${schedule.maxMinutes} minutes, at step ${step} of ${algorithm.steps}`);
+        break;
+      }
+      const batch = await manager.nextBatch(step + 1);
+      step++;
+      const report = await trainer.step({ step, samples: toSamples(batch, config.reward, rewardState, algorithm.advantage) });
+      const trained = now();
+      const measured = observedMeans(batch);
+      const updated = measured === undefined ? { state: rewardState } : updateRewardState(config.reward, rewardState, measured);
+      rewardState = updated.state;
+      // The reward's state lies beside the checkpoint that it belongs to, and is there before it.
+      folder.writeJson(rewardFile(step), rewardState);
+      await trainer.save(folder.checkpointPath(step));
+      const saved = now();
+      const published = await publisher.publish(await trainer.served(), model.shapes);
+      const committed = await reconciler.poll();
+      const synced = now();
+      manager.stepTrained(step);
+      folder.pruneCheckpoints(config.checkpoints.keep);
+      if ('event' in updated && updated.event !== undefined) folder.append({ ...updated.event, event: 'reward-recalibrated', step });
+      if (!report.applied) folder.append({ event: 'step-skipped', step, reason: 'a gradient was not finite; weights and moments did not move' });
+      const sampledNow = (await stack.policy.stats()).sampledTokens;
+      const metrics = stepMetrics({
+        batch,
+        lookups: takeLookups(batch, lookedUp),
+        report,
+        published,
+        pauseMs: committed.kind === 'committed' ? committed.pauseMs : undefined,
+        beta: config.reward.beta,
+        precisionWeight: precisionWeightOf(rewardState),
+        learningRate: algorithm.learningRate * Math.min(1, step / Math.max(1, algorithm.warmupSteps)),
+        sampledTokens: sampledNow - sampledBefore,
+        wallMs: synced - stepStart,
+        timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, checkpoint: saved - trained, publish: synced - saved },
+      });
+      folder.append({ event: 'step-end', step, version: publisher.version, metrics });
+      observer.progress(step, algorithm.steps, progressText(metrics));
+      sampledBefore = sampledNow;
+      stepStart = now();
+    }
+  } finally {
+    await manager.stop();
+  }
+  return step;
+}
+
+const rewardFile = (step: number): string => `checkpoints/reward-${String(step).padStart(6, '0')}.json`;
+
+/** Rewards of a whole batch are computed under one state, so that members of a group are comparable. */
+function toSamples(batch: StepBatch, spec: Parameters<typeof evaluateReward>[0], state: RewardState, baseline: 'mean' | 'leave-one-out'): TrainSample[] {
+  const rollouts = batch.groups.flatMap((group) => group.rollouts).map((rollout) => (rollout.outcome === undefined ? rollout : { ...rollout, reward: evaluateReward(spec, { state, outcome: rollout.outcome, cost: { lookups: rollout.lookups } }).reward }));
+  const { values } = computeAdvantages(rollouts, { baseline });
+  return rollouts.flatMap((rollout, index) => {
+    const advantage = values[index];
+    return advantage === undefined ? [] : [{ rolloutId: rollout.id, advantage, segments: rollout.segments }];
+  });
+}
+
+function observedMeans(batch: StepBatch): { precision: number; recall: number } | undefined {
+  const outcomes = batch.observed.flatMap(({ rollout }) => rollout.outcome ?? []);
+  if (outcomes.length === 0) return undefined;
+  return { precision: outcomes.reduce((sum, { precision }) => sum + precision, 0) / outcomes.length, recall: outcomes.reduce((sum, { recall }) => sum + recall, 0) / outcomes.length };
+}
+
+function takeLookups(batch: StepBatch, lookedUp: Map<string, readonly number[]>): ObservedLookups[] {
+  return batch.observed.map(({ task, rollout }) => {
+    const lines = lookedUp.get(rollout.id) ?? [];
+    lookedUp.delete(rollout.id);
+    return { task, rollout, lines };
+  });
+}
+
+function progressText(metrics: StepMetrics): string {
+  const looked = metrics['rollout/lookup_rate_elsewhere'];
+  const parts = [`reward ${metrics['rollout/reward_mean'].toFixed(3)}`, `P ${metrics['rollout/precision'].toFixed(3)}`, `R ${metrics['rollout/recall'].toFixed(3)}`, `entropy ${(metrics['policy/entropy'] ?? 0).toFixed(3)}`];
+  if (looked !== null) parts.push(`look-ups ${(100 * looked).toFixed(0)} % elsewhere, ${(100 * (metrics['rollout/lookup_rate_other'] ?? 0)).toFixed(0)} % other`);
+  parts.push(`${Math.round(metrics['speed/sampled_tokens_per_second'])} tok/s`);
+  return parts.join(', ');
+}
