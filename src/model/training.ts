@@ -1,0 +1,343 @@
+/**
+ * The trainable model: f32 masters, gradient accumulators, AdamW, and the log-probabilities that losses are made of.
+ * Invariants: the forward pass sees only the bf16-rounded weights that `servedWeights` returns; gradient bits depend
+ * neither on threads nor on how sequences are split into micro-batches (each sum runs over rows in sequence order);
+ * a step with any non-finite gradient moves nothing.
+ */
+import { HoneError } from '../domain/errors.ts';
+import type { ModelConfig } from './config.ts';
+import type { Engine } from './engine.ts';
+import { buildBatch, checkSequence, splitMicroBatches, type Batch, type SequenceInput } from './micro-batch.ts';
+import type { Context } from './operations.ts';
+import { Tape, type Value } from './tape.ts';
+import { forward } from './transformer.ts';
+import { createRopeTable, PackedWeights, ParameterLayout, type RopeTable } from './weights.ts';
+
+export type { SequenceInput } from './micro-batch.ts';
+
+export interface SequenceOutput {
+  /** Renormalised over the kept row, at the sequence's temperature. */
+  readonly logprobs: Float32Array;
+  /** Of the full vocabulary at the same temperature, in nats. */
+  readonly entropies: Float32Array;
+}
+
+/** dLoss / d(output); `entropies` absent = 0. */
+export interface SequenceGradient {
+  readonly logprobs: Float32Array;
+  readonly entropies?: Float32Array;
+}
+
+export interface TrainingOptions {
+  /** Rows of a micro-batch; a longer sequence makes one of its own. */
+  readonly microBatchTokens?: number;
+  /** Activations kept between the loss and the backward pass; micro-batches beyond it are computed a second time. */
+  readonly maxActivationBytes?: number;
+}
+
+export interface StepOptions {
+  readonly learningRate: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  readonly epsilon: number;
+  /** Decoupled; applies to matrices, not to norms and biases. */
+  readonly weightDecay: number;
+  /** Largest gradient norm; Infinity = no clipping. */
+  readonly clipNorm: number;
+}
+
+export interface StepResult {
+  /** Before clipping; not finite when the step was refused. */
+  readonly gradientNorm: number;
+  readonly applied: boolean;
+}
+
+export interface OptimizerState {
+  readonly step: number;
+  readonly firstMoments: Map<string, Float32Array>;
+  readonly secondMoments: Map<string, Float32Array>;
+}
+
+interface Pass {
+  readonly batch: Batch;
+  readonly tape: Tape;
+  readonly logits: Value;
+}
+
+/** Byte addresses of the per-parameter arenas. */
+interface Arenas {
+  readonly master: number;
+  readonly gradient: number;
+  /** The tied head's share of the embedding gradient; 0 when untied. */
+  readonly headGradient: number;
+  readonly first: number;
+  readonly second: number;
+  readonly served: number;
+}
+
+export class TrainingModel {
+  readonly config: ModelConfig;
+  readonly #engine: Engine;
+  readonly #layout: ParameterLayout;
+  readonly #arenas: Arenas;
+  readonly #weights: PackedWeights;
+  readonly #rope: RopeTable;
+  readonly #microBatchTokens: number;
+  readonly #maxActivationBytes: number;
+  #step = 0;
+
+  /** Takes f32 masters by Hugging Face name; throws `invalid-model` when a tensor is missing, unknown or misshapen. */
+  static create(engine: Engine, config: ModelConfig, weights: ReadonlyMap<string, Float32Array>, options: TrainingOptions = {}): TrainingModel {
+    return new TrainingModel(engine, config, weights, options);
+  }
+
+  private constructor(engine: Engine, config: ModelConfig, weights: ReadonlyMap<string, Float32Array>, options: TrainingOptions) {
+    this.config = config;
+    this.#engine = engine;
+    this.#microBatchTokens = options.microBatchTokens ?? 2048;
+    this.#maxActivationBytes = options.maxActivationBytes ?? 1024 ** 3;
+    this.#layout = new ParameterLayout(config);
+    this.#layout.check(new Map([...weights].map(([name, values]) => [name, values.length])));
+    const { total } = this.#layout;
+    const arena = (): number => {
+      const pointer = engine.allocFloats(total);
+      engine.f32(pointer, total).fill(0);
+      return pointer;
+    };
+    const headSize = config.vocabSize * config.hiddenSize;
+    const headGradient = config.tiedEmbeddings ? engine.allocFloats(headSize) : 0;
+    if (headGradient !== 0) engine.f32(headGradient, headSize).fill(0);
+    this.#arenas = { master: arena(), gradient: arena(), headGradient, first: arena(), second: arena(), served: engine.alloc(total * 2) };
+    this.#weights = new PackedWeights(engine, {
+      config,
+      layout: this.#layout,
+      gradients: { base: this.#arenas.gradient, head: headGradient },
+    });
+    this.#rope = createRopeTable(engine, config, config.contextLength);
+    this.#setMasters(weights);
+  }
+
+  #setMasters(weights: ReadonlyMap<string, Float32Array>): void {
+    const { master, served } = this.#arenas;
+    for (const { name, offset, size } of this.#layout.parameters) {
+      const values = weights.get(name);
+      if (values !== undefined) this.#engine.f32(master + offset * 4, size).set(values);
+    }
+    this.#engine.run('round_bf16', this.#layout.total, 65536, served, master);
+    this.#refresh();
+  }
+
+  /** Packs the served values for the kernels. */
+  #refresh(): void {
+    for (const { name, offset } of this.#layout.parameters) this.#weights.write(name, this.#arenas.served + offset * 2);
+  }
+
+  /** The forward pass alone. */
+  evaluate(sequences: readonly SequenceInput[]): SequenceOutput[] {
+    const engine = this.#engine;
+    for (const sequence of sequences) checkSequence(this.config, engine, sequence);
+    return splitMicroBatches(sequences, this.#microBatchTokens).flatMap((part) => {
+      const mark = engine.mark();
+      const batch = buildBatch(engine, this.config, part);
+      const logits = batch.rows.count === 0 ? undefined : this.#forward(batch, undefined);
+      const outputs = this.#outputs(part, batch, logits);
+      engine.release(mark);
+      return outputs;
+    });
+  }
+
+  /**
+   * Adds the gradient of a loss of `sequences`. `loss` is called once, with all outputs in the order of the sequences.
+   * Several calls before a `step` add up; one call over all sequences and one call each give the same bits.
+   */
+  accumulate(sequences: readonly SequenceInput[], loss: (outputs: SequenceOutput[]) => SequenceGradient[]): void {
+    const engine = this.#engine;
+    for (const sequence of sequences) checkSequence(this.config, engine, sequence);
+    const start = engine.mark();
+    const parts = splitMicroBatches(sequences, this.#microBatchTokens);
+    const outputs: SequenceOutput[] = [];
+    const passes = parts.map((part) => {
+      const mark = engine.mark();
+      const pass = this.#record(part);
+      outputs.push(...this.#outputs(part, pass.batch, pass.logits));
+      if (parts.length === 1 || engine.mark() - start <= this.#maxActivationBytes) return pass;
+      engine.release(mark);
+      return undefined;
+    });
+    const gradients = loss(outputs);
+    if (gradients.length !== sequences.length)
+      throw new HoneError('invalid-config', `The loss returned ${gradients.length} gradients for ${sequences.length} sequences.`, { cure: 'Return one gradient a sequence, in order.' });
+    let first = 0;
+    for (const [index, part] of parts.entries()) {
+      const mark = engine.mark();
+      this.#backward(passes[index] ?? this.#record(part), part, gradients.slice(first, first + part.length));
+      engine.release(mark);
+      first += part.length;
+    }
+    engine.release(start);
+  }
+
+  #record(part: readonly SequenceInput[]): Pass {
+    const batch = buildBatch(this.#engine, this.config, part);
+    const tape = new Tape();
+    return { batch, tape, logits: batch.rows.count === 0 ? { pointer: 0, rows: 0, width: this.config.vocabSize, gradient: 0 } : this.#forward(batch, tape) };
+  }
+
+  #forward(batch: Batch, tape: Tape | undefined): Value {
+    const engine = this.#engine;
+    const context: Context = { engine, tape };
+    const layerFloats = batch.cacheFloats;
+    const caches = engine.allocFloats(layerFloats * 2 * (tape === undefined ? 1 : this.config.layers));
+    // Without a backward pass no layer needs another layer's keys.
+    const cache = (layer: number): number => caches + (tape === undefined ? 0 : layer * layerFloats * 8);
+    return forward(context, {
+      config: this.config,
+      weights: this.#weights,
+      rope: this.#rope,
+      tokens: batch.tokens,
+      rows: batch.rows,
+      wanted: batch.wanted,
+      keys: cache,
+      values: (layer) => cache(layer) + layerFloats * 4,
+      sequences: batch.sequences,
+    });
+  }
+
+  #outputs(part: readonly SequenceInput[], batch: Batch, logits: Value | undefined): SequenceOutput[] {
+    const engine = this.#engine;
+    const rows = batch.wanted.count;
+    const mark = engine.mark();
+    const logprobs = engine.allocFloats(rows);
+    const entropies = engine.allocFloats(rows);
+    if (logits !== undefined)
+      engine.run('head_logprob', rows, 1, logprobs, entropies, logits.pointer, this.config.vocabSize, batch.targets, batch.inverseTemperatures, batch.kept, batch.keptOffsets);
+    let row = 0;
+    const outputs = part.map(({ positions }) => {
+      const output = {
+        logprobs: engine.f32(logprobs + row * 4, positions.length).slice(),
+        entropies: engine.f32(entropies + row * 4, positions.length).slice(),
+      };
+      row += positions.length;
+      return output;
+    });
+    engine.release(mark);
+    return outputs;
+  }
+
+  #backward(pass: Pass, part: readonly SequenceInput[], gradients: readonly SequenceGradient[]): void {
+    const { batch, tape, logits } = pass;
+    const engine = this.#engine;
+    const rows = batch.wanted.count;
+    const logprobGradients = engine.allocFloats(rows);
+    const entropyGradients = engine.allocFloats(rows);
+    const logprobView = engine.f32(logprobGradients, rows);
+    const entropyView = engine.f32(entropyGradients, rows).fill(0);
+    let row = 0;
+    for (const [index, { positions }] of part.entries()) {
+      const gradient = gradients[index];
+      if (gradient?.logprobs.length !== positions.length || (gradient.entropies !== undefined && gradient.entropies.length !== positions.length))
+        throw new HoneError('invalid-config', `The loss returned a gradient of the wrong length for a sequence of ${positions.length} positions.`, { cure: 'Return one number a position.' });
+      logprobView.set(gradient.logprobs, row);
+      if (gradient.entropies !== undefined) entropyView.set(gradient.entropies, row);
+      row += positions.length;
+    }
+    if (rows === 0) return;
+    logits.gradient = engine.allocFloats(rows * logits.width);
+    engine.run('head_gradient', rows, 1, logits.gradient, logits.pointer, logits.width, batch.targets, batch.inverseTemperatures, batch.kept, batch.keptOffsets, logprobGradients, entropyGradients);
+    tape.backward();
+  }
+
+  /** One AdamW step over what was accumulated; clears the gradients. Refuses, moving nothing, when any is not finite. */
+  step(options: StepOptions): StepResult {
+    const engine = this.#engine;
+    const { master, gradient, headGradient, first, second, served } = this.#arenas;
+    const { total, parameters } = this.#layout;
+    this.#foldHead();
+    const mark = engine.mark();
+    const blocks = Math.ceil(total / 4096);
+    const partials = engine.alloc(blocks * 8);
+    engine.run('sum_squares', blocks, 4, partials, gradient, total);
+    const gradientNorm = Math.sqrt(engine.f64(partials, blocks).reduce((sum, value) => sum + value, 0));
+    engine.release(mark);
+    if (!Number.isFinite(gradientNorm)) {
+      engine.f32(gradient, total).fill(0);
+      return { gradientNorm, applied: false };
+    }
+    this.#step++;
+    const { learningRate, beta1, beta2, epsilon, weightDecay, clipNorm } = options;
+    const scale = gradientNorm > clipNorm ? clipNorm / gradientNorm : 1;
+    const inverseBias1 = 1 / (1 - power(beta1, this.#step));
+    const inverseBias2 = 1 / (1 - power(beta2, this.#step));
+    for (const { offset, size, shape } of parameters) {
+      const at = offset * 4;
+      const decay = shape.length > 1 ? weightDecay : 0;
+      engine.run('adamw', size, 8192, master + at, first + at, second + at, gradient + at, served + offset * 2, learningRate, beta1, beta2, epsilon, decay, scale, inverseBias1, inverseBias2);
+    }
+    this.#refresh();
+    return { gradientNorm, applied: true };
+  }
+
+  /** Moves the tied head's share into the embedding's gradient. */
+  #foldHead(): void {
+    const { gradient, headGradient } = this.#arenas;
+    if (headGradient === 0) return;
+    const { offset, size } = this.#layout.get('model.embed_tokens.weight');
+    this.#engine.run('take', size / 4, 4096, gradient + offset * 4, headGradient);
+  }
+
+  /** bf16 little-endian bytes of every tensor, in Hugging Face shapes: the values that were trained with. */
+  servedWeights(): Map<string, Uint8Array> {
+    return new Map(this.#layout.parameters.map(({ name, offset, size }) => [name, this.#engine.bytes(this.#arenas.served + offset * 2, size * 2).slice()]));
+  }
+
+  /** Copies of the f32 masters. */
+  master(): Map<string, Float32Array> {
+    return this.#read(this.#arenas.master);
+  }
+
+  /** Copies of the accumulated gradients. */
+  gradients(): Map<string, Float32Array> {
+    const { gradient, headGradient } = this.#arenas;
+    const copies = this.#read(gradient);
+    const embedding = copies.get('model.embed_tokens.weight');
+    if (headGradient !== 0 && embedding !== undefined) {
+      const head = this.#engine.f32(headGradient, embedding.length);
+      for (let index = 0; index < embedding.length; index++) embedding[index] = (embedding[index] ?? 0) + (head[index] ?? 0);
+    }
+    return copies;
+  }
+
+  optimizerState(): OptimizerState {
+    return { step: this.#step, firstMoments: this.#read(this.#arenas.first), secondMoments: this.#read(this.#arenas.second) };
+  }
+
+  /** Sets masters and optimizer exactly, and clears the gradients: the next step is the one that would have followed. */
+  restore(master: ReadonlyMap<string, Float32Array>, optimizer: OptimizerState): void {
+    const tensors = [master, optimizer.firstMoments, optimizer.secondMoments];
+    for (const tensor of tensors) this.#layout.check(new Map([...tensor].map(([name, values]) => [name, values.length])));
+    const { gradient, headGradient, first, second } = this.#arenas;
+    for (const { name, offset, size } of this.#layout.parameters) {
+      this.#engine.f32(first + offset * 4, size).set(optimizer.firstMoments.get(name) ?? []);
+      this.#engine.f32(second + offset * 4, size).set(optimizer.secondMoments.get(name) ?? []);
+    }
+    this.#engine.f32(gradient, this.#layout.total).fill(0);
+    if (headGradient !== 0) this.#engine.f32(headGradient, this.config.vocabSize * this.config.hiddenSize).fill(0);
+    this.#step = optimizer.step;
+    this.#setMasters(master);
+  }
+
+  #read(arena: number): Map<string, Float32Array> {
+    return new Map(this.#layout.parameters.map(({ name, offset, size }) => [name, this.#engine.f32(arena + offset * 4, size).slice()]));
+  }
+}
+
+/** base^exponent by squaring: the same bits everywhere. */
+function power(base: number, exponent: number): number {
+  let result = 1;
+  let square = base;
+  for (let rest = exponent; rest > 0; rest = Math.floor(rest / 2)) {
+    if (rest % 2 === 1) result *= square;
+    square *= square;
+  }
+  return result;
+}
