@@ -1,0 +1,46 @@
+/**
+ * Names that a package does not declare but might have: sub-words of its own names, put together anew. A name and its
+ * invention have the same number of sub-words and the same case style, so that neither looks more made up.
+ * Invariant: an invented name occurs nowhere in the package's source and is no name of the language.
+ */
+import { isBuiltIn } from '../code/lookup-text.ts';
+import type { Random } from '../domain/ids.ts';
+
+const ATTEMPTS = 12;
+
+export class InventedNames {
+  readonly #used: ReadonlySet<string>;
+  /** By place: first words and later words. */
+  readonly #first: string[] = [];
+  readonly #later: string[] = [];
+
+  /** `used`: every identifier of the package; `declared`: names of its properties and methods, each once. */
+  constructor(used: ReadonlySet<string>, declared: readonly string[]) {
+    this.#used = used;
+    for (const name of declared) {
+      const words = splitName(name);
+      words.forEach((word, index) => {
+        if (/^[A-Za-z]{3,12}$/u.test(word)) (index === 0 ? this.#first : this.#later).push(word.toLowerCase());
+      });
+    }
+  }
+
+  nameLike(name: string, random: Random): string | undefined {
+    const words = splitName(name);
+    if (words.length === 0 || this.#first.length === 0 || this.#later.length === 0) return undefined;
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      const at = random.below(words.length);
+      const old = words[at] ?? '';
+      const word = random.pick(at === 0 && words.length > 1 ? this.#first : this.#later);
+      const styled = /^[A-Z]{2,}$/u.test(old) ? word.toUpperCase() : /^[A-Z]/u.test(old) ? word.slice(0, 1).toUpperCase() + word.slice(1) : word;
+      const invented = name.replace(old, styled);
+      if (invented !== name && !this.#used.has(invented) && !isBuiltIn(invented)) return invented;
+    }
+    return undefined;
+  }
+}
+
+/** `isHTTPServer` → is, HTTP, Server; `MAX_SIZE` → MAX, SIZE. */
+export function splitName(name: string): string[] {
+  return name.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+/gu) ?? [];
+}
