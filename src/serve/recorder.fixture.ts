@@ -21,6 +21,10 @@ export interface FakePolicyOptions {
   /** Waits this long between two tokens. */
   readonly tokenDelayMs?: number;
   readonly fail?: (turn: number) => Error | undefined;
+  /** Breaks after this many tokens of every reply. */
+  readonly failAfterTokens?: number;
+  /** Goes on to the end whatever the signal says, as a remote engine may. */
+  readonly isDeafToAbort?: boolean;
 }
 
 /** Ends a scripted text that stops at the length limit, without a stop token. */
@@ -41,7 +45,7 @@ export class FakePolicy implements Policy {
   }
 
   async generate(request: GenerateRequest): Promise<Generation> {
-    const { tokenizer, write, tokenDelayMs, fail } = this.#options;
+    const { tokenizer, write, tokenDelayMs, fail, failAfterTokens, isDeafToAbort } = this.#options;
     const turn = this.requests.length;
     this.requests.push(request);
     const error = fail?.(turn);
@@ -62,7 +66,8 @@ export class FakePolicy implements Policy {
     const offsets = new Int32Array(drawn.length + 1);
     for (const [index, id] of drawn.entries()) {
       if (tokenDelayMs !== undefined) await new Promise((resolve) => setTimeout(resolve, tokenDelayMs));
-      if (request.signal?.aborted === true) {
+      if (index === failAfterTokens) throw new Error('the engine broke in mid-reply');
+      if (request.signal?.aborted === true && isDeafToAbort !== true) {
         this.aborted++;
         throw new HoneError('aborted', 'The request was aborted.');
       }

@@ -244,6 +244,29 @@ describe('rules of the door', () => {
     expect(sealed.emptyReason).toMatch(/went away/);
   });
 
+  test('a reply that comes after its client went away is not recorded', async () => {
+    const target = await startRecorder({ write: () => 'a slow answer', tokenDelayMs: 5, isDeafToAbort: true });
+    const client = new AbortController();
+    const attempt = post(target, { messages: [user('a')] }, { signal: client.signal }).catch(() => 'gone');
+    await expect.poll(() => target.policy.requests.length).toBe(1);
+    client.abort();
+    await attempt;
+    await expect.poll(() => target.policy.generations.length).toBe(1);
+    expect((await target.recorder.seal('r1')).stats.turns).toBe(0);
+  });
+
+  test('a failure in mid-stream reaches the client as an error event and leaves no turn', async () => {
+    const target = await startRecorder({ write: () => 'a long answer', failAfterTokens: 3 });
+    const client = new OpenAI({ baseURL: target.baseUrl, apiKey: target.apiKey, maxRetries: 0 });
+    const read = async (): Promise<string> => {
+      let text = '';
+      for await (const chunk of await client.chat.completions.create({ model: 'fake', messages: [{ role: 'user', content: 'a' }], stream: true })) text += chunk.choices[0]?.delta.content ?? '';
+      return text;
+    };
+    await expect(read()).rejects.toThrow(/broke in mid-reply/);
+    expect(await target.recorder.seal('r1')).toMatchObject({ segments: [], failure: 'the engine broke in mid-reply' });
+  });
+
   test('a sealed session answers 409, to the turn in flight and to later ones', async () => {
     const target = await startRecorder({ write: () => 'a very slow answer', tokenDelayMs: 10 });
     const late = post(target, { messages: [user('a')] });
