@@ -104,7 +104,7 @@ export async function decodeVersion(
     for (const name of stored.tensors.keys())
       if (index.weightMap.get(name) !== file) throw corrupt(source, `it holds tensor ${name}, which the index does not place there`);
     await forEachBounded(stored.tensors, FRAMES_IN_FLIGHT, async ([name, tensor]) => {
-      const bytes = isDelta ? await applyFrame(tensor, previous?.tensors.get(name), name, identity, source) : tensor.bytes.slice();
+      const bytes = isDelta ? await applyFrame(tensor, previous?.tensors.get(name), name, identity, source) : new Uint8Array(tensor.bytes);
       const checksum = checksumOf(bytes);
       if (checksum !== stored.metadata[name])
         throw corrupt(source, `tensor ${name} came out with checksum ${checksum}, published was ${stored.metadata[name] ?? 'none'}`);
@@ -164,7 +164,7 @@ function xorCounting(left: Uint8Array, right: Uint8Array, name: string): { bytes
 }
 
 function wordsOf(bytes: Uint8Array, words: number): Uint32Array {
-  const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+  const aligned = bytes.byteOffset % 4 === 0 ? bytes : new Uint8Array(bytes);
   return new Uint32Array(aligned.buffer, aligned.byteOffset, words);
 }
 

@@ -103,7 +103,7 @@ it('lists every tensor that does not fit, at once, and lets harmless left-overs 
 });
 
 it('reads BF16, F16 and F32 from unaligned bytes as float32, and refuses others', () => {
-  const unaligned = (...bytes: number[]): Uint8Array => Uint8Array.from([0, ...bytes]).subarray(1);
+  const unaligned = (...bytes: number[]): Uint8Array => Buffer.from([0, ...bytes]).subarray(1);
   expect([...tensorToFloat32({ dtype: 'BF16', shape: [2], bytes: unaligned(0x80, 0x3f, 0, 0xc0) })]).toEqual([1, -2]);
   expect([...tensorToFloat32({ dtype: 'F16', shape: [1], bytes: unaligned(0, 0x3c) })]).toEqual([1]);
   expect([...tensorToFloat32({ dtype: 'F32', shape: [1], bytes: unaligned(0, 0, 0x80, 0x3f) })]).toEqual([1]);

@@ -104,7 +104,7 @@ export function checkTensors(tensors: ReadonlyMap<string, TensorData>, expected:
 
 /** BF16, F16 and F32 tensors as float32, exactly; always a copy. Other types are `invalid-model`. */
 export function tensorToFloat32(tensor: TensorData): Float32Array {
-  const copy = tensor.bytes.slice();
+  const copy = new Uint8Array(tensor.bytes); // Not slice(): a Buffer would give a view, perhaps an unaligned one.
   switch (tensor.dtype) {
     case 'F32':
       return new Float32Array(copy.buffer, copy.byteOffset, copy.byteLength / 4);
