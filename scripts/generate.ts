@@ -55,8 +55,8 @@ function listOptions(node: Node, path: readonly string[]): string[] {
   return Object.entries(node.properties ?? {}).flatMap(([key, option]) => {
     const optionPath = [...path, key];
     if (option.properties !== undefined) return listOptions(option, optionPath);
-    const needed = node.required?.includes(key) === true && option.default === undefined;
-    const fallback = option.default === undefined ? (needed ? 'required' : '—') : `\`${JSON.stringify(option.default)}\``;
+    const absent = node.required?.includes(key) === true ? 'required' : '—';
+    const fallback = option.default === undefined ? absent : `\`${JSON.stringify(option.default)}\``;
     const cells = [`\`${optionPath.join('.')}\``, describeType(option), fallback, option.description ?? ''];
     return [`| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`];
   });

@@ -57,6 +57,9 @@ function importedSpecifiers(text: string): string[] {
 /** The room that a path under `src/` is in; undefined for `src/index.ts`, which stands above all rooms. */
 const roomOf = (path: string): string | undefined => /^src\/([^/]+)\//.exec(path)?.[1];
 
+/** Not part of the package, so free to import development dependencies and what `test/` shares. */
+const isTestCode = (path: string): boolean => /(\.test|\.fixture|-conformance)\.ts$/.test(path);
+
 /** One sentence a breach: the file, the import, what its room may import. */
 function findBreaches({ path, text }: SourceFile, runtimePackages: ReadonlySet<string>): string[] {
   const room = roomOf(path);
@@ -68,10 +71,10 @@ function findBreaches({ path, text }: SourceFile, runtimePackages: ReadonlySet<s
       const target = join(dirname(path), specifier).split(sep).join('/');
       const targetRoom = roomOf(target);
       const isData = !/\.[cm]?[jt]s$/.test(target);
-      const isTestSupport = path.endsWith('.test.ts') && target.startsWith('test/');
+      const isTestSupport = isTestCode(path) && target.startsWith('test/');
       if (targetRoom === undefined ? isData || isTestSupport : targetRoom === room || allowed.includes(targetRoom)) continue;
       breaches.push(`${path} imports ${specifier}: ${room ?? 'src'}/ may import ${allowed.join(', ') || 'no room'}.`);
-    } else if (!isBuiltin(specifier) && !path.endsWith('.test.ts')) {
+    } else if (!isBuiltin(specifier) && !isTestCode(path)) {
       const name = specifier.split('/').slice(0, specifier.startsWith('@') ? 2 : 1).join('/');
       if (!runtimePackages.has(name)) breaches.push(`${path} imports ${name}, which is not a runtime dependency.`);
     }
