@@ -27,6 +27,8 @@ export interface Tokenizer {
   readonly endOfSequence: { readonly token: string; readonly id: number };
   /** Empty when the tokenizer has none. */
   readonly beginOfSequence: string;
+  /** The spellings of all control tokens. */
+  readonly specialTokens: readonly string[];
 }
 
 /** Literals such as <|im_start|> in a chat template: each must be one token, or the model never saw it. */
@@ -130,6 +132,7 @@ export function openTokenizer(tokenizerJson: unknown, tokenizerConfig: unknown, 
     idOf,
     endOfSequence: { token: endToken, id: endId },
     beginOfSequence: specialToken(tokenizerConfig, 'bos_token') ?? '',
+    specialTokens: [...added.values()].filter((token) => token.special).map((token) => token.content),
     encode: (text) => (text.length === 0 ? new Int32Array(0) : Int32Array.from(library.encode(text, { add_special_tokens: false }).ids)),
     decode: (list) => {
       let length = 0;

@@ -14,6 +14,7 @@ import type { ChatTemplate } from '../model/chat-template.ts';
 import type { Tokenizer } from '../model/tokenizer.ts';
 import { ReplyStream, completionJson, errorJson } from './chat-reply.ts';
 import { ChatError, readChatRequest } from './chat-request.ts';
+import { createPromptRenderer } from './prompt-text.ts';
 import { RecordingSession } from './session.ts';
 import type { SealedSession, SessionOptions } from './session.ts';
 
@@ -63,6 +64,7 @@ const digest = (text: string): Buffer => hash('sha256', text, 'buffer');
 
 export class Recorder {
   readonly #options: RecorderOptions;
+  readonly #renderPrompt: ReturnType<typeof createPromptRenderer>;
   readonly #server: Server;
   readonly #entries = new Map<string, Entry>();
   readonly #sealedIds: string[] = [];
@@ -73,6 +75,7 @@ export class Recorder {
 
   private constructor(options: RecorderOptions) {
     this.#options = options;
+    this.#renderPrompt = createPromptRenderer(options.template, options.tokenizer);
     this.#now = options.now ?? (() => performance.now());
     this.#wallSeconds = options.wallSeconds ?? (() => Math.floor(Date.now() / 1000));
     this.#maxBodyBytes = options.maxBodyBytes ?? 64 * 1024 * 1024;
@@ -98,10 +101,10 @@ export class Recorder {
   openSession({ secret, ...session }: OpenSession): { baseUrl: string; apiKey: string } {
     if (this.#entries.has(session.id))
       throw new HoneError('invalid-rollout', `The session ${session.id} is already open or sealed.`, { cure: 'Give every attempt of a rollout its own session id.' });
-    const { policy, tokenizer, template } = this.#options;
+    const { policy, tokenizer } = this.#options;
     this.#entries.set(session.id, {
       secretDigest: digest(secret),
-      session: new RecordingSession(session, { policy, tokenizer, template, now: this.#now }),
+      session: new RecordingSession(session, { policy, tokenizer, renderPrompt: this.#renderPrompt, now: this.#now }),
     });
     return { baseUrl: `${this.#origin}/sessions/${encodeURIComponent(session.id)}/v1`, apiKey: secret };
   }

@@ -10,10 +10,12 @@ import type { PolicyVersion } from '../domain/ids.ts';
 import type { Generation, Policy, Sampling } from '../domain/policy.ts';
 import { checkSegment } from '../domain/rollout.ts';
 import type { Cost, Segment } from '../domain/rollout.ts';
-import type { ChatTemplate } from '../model/chat-template.ts';
+import type { TemplateMessage } from '../model/chat-template.ts';
 import type { Tokenizer } from '../model/tokenizer.ts';
 import { ChatError, echoKey } from './chat-request.ts';
 import type { ChatRequest } from './chat-request.ts';
+import { concatenate } from './prompt-text.ts';
+import type { PromptText } from './prompt-text.ts';
 import { SegmentTape } from './segment-tape.ts';
 import { parseToolCalls } from './tool-calls.ts';
 import type { ToolCall } from './tool-calls.ts';
@@ -81,7 +83,7 @@ interface Base {
 interface EngineParts {
   readonly policy: Policy;
   readonly tokenizer: Tokenizer;
-  readonly template: ChatTemplate;
+  readonly renderPrompt: (messages: readonly TemplateMessage[], tools: readonly unknown[] | undefined) => PromptText;
   /** Milliseconds, monotone. */
   readonly now: () => number;
 }
@@ -194,16 +196,13 @@ export class RecordingSession {
   }
 
   async #sample(request: ChatRequest, context: TurnContext, signal: AbortSignal): Promise<Reply> {
-    const { policy, tokenizer, template } = this.#parts;
+    const { policy } = this.#parts;
     const { sampling, seed, minVersion, exactVersion } = this.#options;
-    const text = this.#render(request, template);
-    const base = this.#continuedWindow(text);
-    const head = base?.tape.tokens(base.tokenCount) ?? new Int32Array(0);
-    const tailText = base === undefined ? text : text.slice(base.textLength);
-    const tail = tokenizer.encode(tailText);
-    const prompt = new Int32Array(head.length + tail.length);
-    prompt.set(head);
-    prompt.set(tail, head.length);
+    const whole = this.#render(request);
+    const base = this.#continuedWindow(whole.text);
+    const tailText = whole.text.slice(base?.textLength ?? 0);
+    const tail = whole.encodeFrom(base?.textLength ?? 0);
+    const prompt = base === undefined ? tail : concatenate([base.tape.tokens(base.tokenCount), tail]);
     const room = policy.contextLength - prompt.length;
     if (room < 1) this.#refuseLong(prompt.length);
 
@@ -232,13 +231,13 @@ export class RecordingSession {
   }
 
   /** The whole history as text; our own replies are rendered from what was sampled, not from what came back. */
-  #render(request: ChatRequest, template: ChatTemplate): string {
+  #render(request: ChatRequest): PromptText {
     const messages = request.messages.map((message, index) => {
       const sampled = message.echoKey === undefined ? undefined : this.#served.get(`${index} ${message.echoKey}`);
       return sampled === undefined ? message.template : { role: 'assistant', content: sampled };
     });
     try {
-      return template.render(messages, { addGenerationPrompt: true, ...(request.tools === undefined ? {} : { tools: request.tools }) });
+      return this.#parts.renderPrompt(messages, request.tools);
     } catch (cause) {
       throw cause instanceof HoneError ? new ChatError(400, 'invalid_messages', cause.message) : cause;
     }
