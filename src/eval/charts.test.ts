@@ -136,7 +136,7 @@ describe('formatValue', () => {
     [0.25, 'share', '25 %'],
     [5230, 'count', '5230'],
     [1_234_567, 'count', '1.2M'],
-    [153_600, 'bytes', '150 KiB'],
+    [150_000, 'bytes', '150 kB'],
     [3.14159, 'milliseconds', '3.1 ms'],
     [0.00023, 'scientific', '2.3e−4'],
     [0, 'scientific', '0'],

@@ -125,9 +125,9 @@ export function formatValue(value: number, format: ValueFormat): string {
     case 'count':
       return formatCount(value);
     case 'bytes':
-      return Math.abs(value) >= 1024 * 1024
-        ? `${trimZeros((value / 1024 / 1024).toFixed(1))} MiB`
-        : `${trimZeros((value / 1024).toFixed(0))} KiB`;
+      return Math.abs(value) >= 1e6
+        ? `${trimZeros((value / 1e6).toFixed(1))} MB`
+        : `${trimZeros((value / 1e3).toFixed(1))} kB`;
     case 'milliseconds':
       return `${trimZeros(value.toFixed(1))} ms`;
     case 'scientific':

@@ -138,6 +138,11 @@ describe('controls', () => {
     expect(pooled.fBeta).toBe(0);
   });
 
+  it('report a line that scores exactly the threshold', () => {
+    const exact = reportLines({ tasks, lines: lines.map((item) => ({ ...item, score: 0.5 })) }, { threshold: 0.5 });
+    expect(scoreResults(exact).predicted).toBe(lines.length);
+  });
+
   it('a threshold chosen on other tasks carries over', () => {
     const tuning = randomTasks(400, 4).lines;
     const { threshold, results } = thresholdControl({ tuning, tasks, lines });

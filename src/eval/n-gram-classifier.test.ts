@@ -63,6 +63,23 @@ describe('the n-gram classifier', () => {
     expect(forcedChoice(scoreLines(trainNGramClassifier([], { seed: 1 }), held)).share).toBeCloseTo(0.25, 12);
   });
 
+  it('sees shapes where no token was seen before', () => {
+    // A number that becomes a name is the bug, a name that becomes a number its inverse; every token is new.
+    const makeShapes = (count: number, seed: number): Task[] => {
+      const random = createRandom(seed);
+      return Array.from({ length: count }, (_, index) => {
+        const [name, number] = [`name${random.below(1e9)}`, String(random.below(1e9))];
+        const edits: EditTuple[] = [
+          [1, 'wrong-variable', 'bug', `= ${number}`, `= ${name}`],
+          [2, 'wrong-variable', 'inverse', `= ${name}`, `= ${number}`],
+        ];
+        return makeTask(`shape${index}`, edits);
+      });
+    };
+    const scores = scoreLines(trainNGramClassifier(makeShapes(100, 1), { seed: 1 }), makeShapes(100, 2));
+    expect(forcedChoice(scores).share).toBe(1);
+  });
+
   it('is the same for the same seed', () => {
     const train = (): unknown =>
       scoreLines(trainNGramClassifier(makeTasks(50, 1), { seed: 3 }), held).map(({ score }) => score);

@@ -1,6 +1,7 @@
 /** Scores and comparisons on a handful of results whose figures can be worked out by hand. */
 import { describe, expect, it } from 'vitest';
 
+import { scoreFindings } from '../reward/detection.ts';
 import { compareResults, intervalsOf } from './comparison.ts';
 import { isElsewhereKind, restrictToKinds, scoreResults } from './scores.ts';
 import { excludesZero } from './statistics.ts';
@@ -83,6 +84,17 @@ describe('scoreResults', () => {
   it('keeps a false alarm on a line that was not changed', () => {
     const stray = restrictToKinds([result(two, [[9, 'wrong-logic']])], isElsewhereKind);
     expect(stray[0]?.outcome.predicted).toBe(1);
+  });
+
+  it('credits no kind to a sample that a finding too wide has voided', () => {
+    const honest = result(two, [[1, 'wrong-logic']]);
+    const [finding] = honest.submission.findings;
+    const findings = finding === undefined ? [] : [finding, { ...finding, endLine: 9 }];
+    const submission = { ...honest.submission, findings };
+    const outcome = scoreFindings(submission, { bugs: two.gold.bugs, file: two.environment.file });
+    const wide = scoreResults([{ ...honest, submission, outcome }]);
+    expect(wide.byKind.map(({ found }) => found)).toEqual([0, 0]);
+    expect(wide.categoryAccuracy).toBeUndefined();
   });
 
   it('has numbers, not NaN, for silence and for nothing', () => {

@@ -8,7 +8,7 @@ import type { Outcome } from '../domain/rollout.ts';
 import type { Bug } from '../domain/task.ts';
 
 /** Lines that a finding may span and still count as pointing at something, unless a real bug spans more. */
-export const WIDEST_FINDING_LINES = 5;
+const WIDEST_FINDING_LINES = 5;
 
 export interface DetectionGold {
   readonly bugs: readonly Bug[];
