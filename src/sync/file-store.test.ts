@@ -1,4 +1,4 @@
-import { execFile, execFileSync, spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
 import { FileStore } from './file-store.ts';
+import { mountSmallDisk } from './small-disk.fixture.ts';
 import { describeWeightStore } from './store-conformance.ts';
 
 describeWeightStore(
@@ -83,35 +84,20 @@ it('says when a pointer was tampered with, and when the root is a file', async (
   await expect(FileStore.open(join(root, 'file'))).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining(join(root, 'file')) });
 });
 
-/** A disk of 1 MiB, where this process may mount one. */
-function mountSmallDisk(path: string): boolean {
-  if (process.platform !== 'linux' || process.getuid?.() !== 0) return false;
-  try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'hone-test', path], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 it('says that the disk is full, leaves nothing partial and works again once there is room', async (context) => {
-  if (!mountSmallDisk(root)) return context.skip('this process may not mount a small disk');
-  try {
-    const store = await FileStore.open(root);
-    await store.putObject('run/a', [new Uint8Array(600_000)]);
-    await store.compareAndSwapPointer('latest', undefined, 'run/a');
-    const failure = store.putObject('run/b', [new Uint8Array(600_000)]);
-    await expect(failure).rejects.toMatchObject({
-      code: 'store-failed',
-      message: `The disk is full: could not write ${join(root, 'run/b')} (600000 bytes).`,
-      cure: expect.stringContaining('Free space'),
-    });
-    expect(await store.list('')).toEqual(['run/a']);
-    expect(await readdir(join(root, '.temporary'))).toEqual([]);
-    expect((await store.readPointer('latest'))?.value).toBe('run/a');
-    await store.remove('run/a');
-    expect(await store.putObject('run/b', [new Uint8Array(600_000)])).toBe('created');
-  } finally {
-    execFileSync('umount', [root]);
-  }
+  using disk = mountSmallDisk(root);
+  if (disk === undefined) return context.skip('this process may not mount a small disk');
+  const store = await FileStore.open(root);
+  await store.putObject('run/a', [new Uint8Array(600_000)]);
+  await store.compareAndSwapPointer('latest', undefined, 'run/a');
+  await expect(store.putObject('run/b', [new Uint8Array(600_000)])).rejects.toMatchObject({
+    code: 'store-failed',
+    message: `The disk is full: could not write ${join(root, 'run/b')} (600000 bytes).`,
+    cure: expect.stringContaining('Free space'),
+  });
+  expect(await store.list('')).toEqual(['run/a']);
+  expect(await readdir(join(root, '.temporary'))).toEqual([]);
+  expect((await store.readPointer('latest'))?.value).toBe('run/a');
+  await store.remove('run/a');
+  expect(await store.putObject('run/b', [new Uint8Array(600_000)])).toBe('created');
 });

@@ -12,8 +12,8 @@ import { watchStore } from './watched-store.fixture.ts';
 
 export const SHAPES: ReadonlyMap<string, readonly number[]> = new Map([
   ['salt', [2]],
-  ['model.layers.0.weight', [300, 100]],
-  ['model.layers.1.weight', [100, 300]],
+  ['model.layers.0.weight', [60, 50]],
+  ['model.layers.1.weight', [50, 60]],
   ['model.norm.weight', [101]],
 ]);
 

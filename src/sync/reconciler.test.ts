@@ -74,7 +74,7 @@ it('brings a replica from any version to any later one, by deltas or through an 
         expect(result).toEqual({ kind: 'current', version: versions });
         expect(events).toEqual([]);
       } else {
-        expect(result).toMatchObject({ kind: 'committed', from, version: versions, stagedTensors: 4, stagedBytes: 120_206, pauseMs: 3 });
+        expect(result).toMatchObject({ kind: 'committed', from, version: versions, stagedTensors: 4, stagedBytes: 12_206, pauseMs: 3 });
         expect(events).toMatchObject([{ type: 'weights-committed', from, version: versions }]);
       }
       expect(replica.served).toEqual(target);
