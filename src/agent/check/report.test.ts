@@ -104,7 +104,7 @@ describe('report', () => {
 describe('numbered diff', () => {
   test('new lines carry their numbers, old ones none, neighbours form one block', () => {
     expect(numberedDiff(ENVIRONMENT).split('\n').slice(3)).toEqual([
-      '    3   copyAll(list, target) {',
+      '    3   async function copyAll(list, target) {',
       '    4     const limit = 10;',
       '      -   for (let i = 0; i < list.length; i++) {',
       '      -     copy(list[i], target);',
@@ -119,14 +119,13 @@ describe('numbered diff', () => {
 describe('workspace', () => {
   const open = () => Workspace.open(join(directory, 'package'), ENVIRONMENT);
 
-  test('the change lies over the installed file, whichever side is installed', async () => {
+  test('the change lies over the installed file, which must agree elsewhere', () => {
     const changed = overlayChange(INSTALLED_FILE, ENVIRONMENT);
     expect(changed).toBe(INSTALLED_FILE.replace('i < list', 'i <= list').replace('copy(list[i], target)', 'copy(target, list[i])'));
-    // A fix: the installed line is the one after the change.
     expect(overlayChange(changed, ENVIRONMENT)).toBe(changed);
-    const firstLine = { ...ENVIRONMENT, lines: ['copyAll(target, list) {', ...ENVIRONMENT.lines.slice(1)], changes: [{ line: 3, before: 'copyAll(list, target) {', after: 'copyAll(target, list) {' }, ...ENVIRONMENT.changes] };
-    expect(overlayChange(INSTALLED_FILE, firstLine)).toContain('async function copyAll(target, list) {');
+    expect(overlayChange(INSTALLED_FILE.replaceAll('\n', '\r\n'), ENVIRONMENT)).toBe(changed.replaceAll('\n', '\r\n'));
     expect(() => overlayChange(INSTALLED_FILE.replace('limit', 'max'), ENVIRONMENT)).toThrow(/Line 4/);
+    expect(() => overlayChange('short', ENVIRONMENT)).toThrow(/Line 3/);
   });
 
   test.each(['../secret.txt', '/etc/passwd', 'lib/../../secret.txt', 'lib//copy.js', 'lib\\copy.js', '', 'lib/link.txt', 'lib', 'lib/none.js', 'lib/binary.bin', 'lib/huge.js'])('%j is refused', async (path) => {

@@ -93,14 +93,14 @@ export const ENVIRONMENT: Task['environment'] = {
   file: 'lib/copy.js',
   functionName: 'copyAll',
   startLine: 3,
-  lines: ['copyAll(list, target) {', '  const limit = 10;', '  for (let i = 0; i <= list.length; i++) {', '    copy(target, list[i]);', '  }', '}'],
+  lines: ['async function copyAll(list, target) {', '  const limit = 10;', '  for (let i = 0; i <= list.length; i++) {', '    copy(target, list[i]);', '  }', '}'],
   changes: [
     { line: 5, before: '  for (let i = 0; i < list.length; i++) {', after: '  for (let i = 0; i <= list.length; i++) {' },
     { line: 6, before: '    copy(list[i], target);', after: '    copy(target, list[i]);' },
   ],
 };
 
-/** The file as it is installed: before the change, with the function starting in mid-line. */
+/** The file as it is installed: before the change. */
 export const INSTALLED_FILE = `'use strict';
 
 async function copyAll(list, target) {

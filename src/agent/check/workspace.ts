@@ -27,7 +27,8 @@ const SKIPPED_FOLDERS = new Set(['node_modules', '.git']);
 const refused = (reason: string): ToolAnswer => ({ kind: 'refused', reason });
 
 /** Line numbers are part of the text, so that a model never has to count. */
-export function numberedLine(line: number, text: string): string {
+export function numberedLine(line: number, raw: string): string {
+  const text = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
   const cut = text.length > MAX_LINE_CHARACTERS ? `${text.slice(0, MAX_LINE_CHARACTERS)} [line cut at ${MAX_LINE_CHARACTERS} of ${text.length} characters]` : text;
   return `${String(line).padStart(5)}  ${cut}`;
 }
@@ -44,31 +45,23 @@ function takeLines(lines: readonly string[], maxLines: number): { text: string; 
   return { text: lines.slice(0, taken).join('\n'), taken };
 }
 
-/** The file after the change: the function's lines over the installed ones; its first and last line may be parts of a line. */
+/** The file after the change: the function's lines over the installed ones, which must agree wherever nothing was changed. */
 export function overlayChange(original: string, environment: Task['environment']): string {
   const { startLine, lines, changes } = environment;
   const result = original.split('\n');
-  const changeAt = new Map(changes.map((change) => [change.line, change]));
+  const changed = new Set(changes.map((change) => change.line));
   for (const [offset, after] of lines.entries()) {
     const line = startLine + offset;
     const installed = result[line - 1];
-    const before = changeAt.get(line)?.before ?? after;
-    if (installed === undefined) throw mismatch(environment, line);
-    const isFirst = offset === 0;
-    const isLast = offset === lines.length - 1;
-    const fits = (text: string): boolean =>
-      isFirst && isLast ? installed.includes(text) : isFirst ? installed.endsWith(text) : isLast ? installed.startsWith(text) : installed === text;
-    // A bug's line is installed as it was before the change, a fix's as it is after.
-    const found = fits(before) && !(fits(after) && after.length > before.length) ? before : fits(after) ? after : undefined;
-    if (found === undefined) throw mismatch(environment, line);
-    const at = isFirst ? installed.lastIndexOf(found) : 0;
-    result[line - 1] = installed.slice(0, at) + after + installed.slice(at + found.length);
+    const carriageReturn = installed?.endsWith('\r') === true && !after.endsWith('\r') ? '\r' : '';
+    if (installed === undefined || (!changed.has(line) && installed !== after + carriageReturn)) throw mismatch(environment, line);
+    result[line - 1] = after + carriageReturn;
   }
   return result.join('\n');
 }
 
 function mismatch(environment: Task['environment'], line: number): HoneError {
-  return new HoneError('invalid-task', `Line ${line} of ${environment.file} in ${environment.package} is neither the task's line before the change nor the one after.`, {
+  return new HoneError('invalid-task', `Line ${line} of ${environment.file} in the installed ${environment.package} is not the task's.`, {
     cure: `Install ${environment.package}@${environment.version}, the version that the task was made from.`,
   });
 }
