@@ -14,6 +14,11 @@ export interface SequenceInput {
   /** One row a position, ids ascending, the token among them; absent = the full vocabulary. */
   readonly kept?: { readonly ids: Int32Array; readonly offsets: Int32Array };
   readonly temperature: number;
+  /**
+   * Forward pass only: ids to score in place of tokens[p], one a position. Positions may then repeat, so that several
+   * candidates for one place are scored at once.
+   */
+  readonly targets?: Int32Array;
 }
 
 /** Byte addresses of the arrays that kernels read. */
@@ -68,13 +73,15 @@ export function checkSequence(config: ModelConfig, engine: Engine, sequence: Seq
   if (scratchBytes > engine.stackBytes - 65536) fail(`its ${length} tokens are more than the backward pass can hold`, 'Shorten it.');
   let previous = 0;
   for (const position of positions) {
-    if (position <= previous || position >= tokens.length) fail(`position ${position} is out of order or range`, 'Positions ascend from 1 and lie within the tokens.');
+    if (position < previous || (position === previous && sequence.targets === undefined) || position < 1 || position >= tokens.length) fail(`position ${position} is out of order or range`, 'Positions ascend from 1 and lie within the tokens.');
     previous = position;
   }
   for (let index = 0; index <= length && index < tokens.length; index++) {
     const token = tokens[index] ?? -1;
     if (token < 0 || token >= config.vocabSize) fail(`token ${token} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
   }
+  for (const target of sequence.targets ?? []) if (target < 0 || target >= config.vocabSize) fail(`target ${target} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
+  if (sequence.targets !== undefined && sequence.targets.length !== positions.length) fail(`it has ${sequence.targets.length} targets for ${positions.length} positions`, 'Give one target a position.');
   if (kept === undefined) return;
   if (kept.offsets.length !== positions.length + 1) fail(`it has ${kept.offsets.length - 1} kept rows for ${positions.length} positions`, 'Give one kept row a position.');
   for (let row = 0; row < positions.length; row++) {
@@ -123,7 +130,7 @@ export function buildBatch(engine: Engine, config: ModelConfig, sequences: reado
       wantedIndex[wanted] = row + position - 1;
       wantedPositions[wanted] = position - 1;
       wantedOffsets[wanted] = offset;
-      targets[wanted] = sequence.tokens[position] ?? 0;
+      targets[wanted] = sequence.targets?.[index] ?? sequence.tokens[position] ?? 0;
       inverseTemperatures[wanted] = 1 / sequence.temperature;
       if (sequence.kept !== undefined) {
         const ids = sequence.kept.ids.subarray(sequence.kept.offsets[index], sequence.kept.offsets[index + 1]);

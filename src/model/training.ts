@@ -152,7 +152,11 @@ export class TrainingModel {
    */
   accumulate(sequences: readonly SequenceInput[], loss: (outputs: SequenceOutput[]) => SequenceGradient[]): void {
     const engine = this.#engine;
-    for (const sequence of sequences) checkSequence(this.config, engine, sequence);
+    for (const sequence of sequences) {
+      if (sequence.targets !== undefined)
+        throw new HoneError('invalid-rollout', 'A sequence to train names other targets than its own tokens.', { cure: 'Leave targets out; they are for evaluate() alone.' });
+      checkSequence(this.config, engine, sequence);
+    }
     const start = engine.mark();
     const parts = splitMicroBatches(sequences, this.#microBatchTokens);
     const outputs: SequenceOutput[] = [];

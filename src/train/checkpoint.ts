@@ -7,26 +7,30 @@ import { readSafetensors, writeSafetensors } from '../tensor/safetensors.ts';
 import type { TensorData } from '../tensor/safetensors.ts';
 
 export interface TrainerState {
-  /** Optimizer steps taken; equals the policy version. */
-  readonly step: number;
-  readonly master: ReadonlyMap<string, Float32Array>;
-  readonly firstMoment: ReadonlyMap<string, Float32Array>;
-  readonly secondMoment: ReadonlyMap<string, Float32Array>;
+  /** Policy version of the weights. */
+  readonly version: number;
+  /** Steps that the optimizer applied: fewer than the version when a step was refused. */
+  readonly optimizerSteps: number;
+  readonly master: Map<string, Float32Array>;
+  readonly firstMoments: Map<string, Float32Array>;
+  readonly secondMoments: Map<string, Float32Array>;
 }
 
-const PARTS = { master: 'master.', firstMoment: 'adam.m.', secondMoment: 'adam.v.' } as const;
+const FORMAT = 'hone-checkpoint-1';
+const PARTS = { master: 'master.', firstMoments: 'adam.m.', secondMoments: 'adam.v.' } as const;
 
 export async function saveCheckpoint(path: string, state: TrainerState): Promise<void> {
   const tensors = new Map<string, TensorData>();
-  for (const part of ['master', 'firstMoment', 'secondMoment'] as const)
+  for (const part of ['master', 'firstMoments', 'secondMoments'] as const)
     for (const [name, values] of state[part]) tensors.set(`${PARTS[part]}${name}`, { dtype: 'F32', shape: [values.length], bytes: new Uint8Array(values.buffer, values.byteOffset, values.byteLength) });
-  await writeSafetensors(path, tensors, { format: 'hone-checkpoint-1', step: String(state.step) });
+  await writeSafetensors(path, tensors, { format: FORMAT, version: String(state.version), optimizer_steps: String(state.optimizerSteps) });
 }
 
 export async function loadCheckpoint(path: string): Promise<TrainerState> {
   const { metadata, tensors } = await readSafetensors(path);
-  const step = Number(metadata['step']);
-  if (metadata['format'] !== 'hone-checkpoint-1' || !Number.isInteger(step))
+  const version = Number(metadata['version']);
+  const optimizerSteps = Number(metadata['optimizer_steps']);
+  if (metadata['format'] !== FORMAT || !Number.isInteger(version) || !Number.isInteger(optimizerSteps))
     throw new HoneError('invalid-safetensors', `${path} is not a trainer checkpoint.`, { cure: 'Resume from a run folder that this version of hone wrote.' });
   const part = (prefix: string): Map<string, Float32Array> =>
     new Map(
@@ -35,5 +39,5 @@ export async function loadCheckpoint(path: string): Promise<TrainerState> {
         // Copied, so that the view is aligned and owns its memory.
         .map(([name, { bytes }]) => [name.slice(prefix.length), new Float32Array(bytes.slice().buffer)]),
     );
-  return { step, master: part(PARTS.master), firstMoment: part(PARTS.firstMoment), secondMoment: part(PARTS.secondMoment) };
+  return { version, optimizerSteps, master: part(PARTS.master), firstMoments: part(PARTS.firstMoments), secondMoments: part(PARTS.secondMoments) };
 }
