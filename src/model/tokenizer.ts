@@ -31,6 +31,15 @@ export interface Tokenizer {
   readonly specialTokens: readonly string[];
 }
 
+/** The part of the library that is used here; its own declarations lack file extensions, which Node's resolution needs. */
+interface Library {
+  encode(text: string, options: { add_special_tokens: boolean }): { ids: number[] };
+  id_to_token(id: number): string | undefined;
+  token_to_id(token: string): number | undefined;
+  get_vocab(): Map<string, number>;
+  get_added_tokens_decoder(): Map<number, { readonly content: string; readonly special: boolean }>;
+}
+
 /** Literals such as <|im_start|> in a chat template: each must be one token, or the model never saw it. */
 const SPECIAL_LITERAL = /<[|｜][^|｜<>\s'"]{1,48}[|｜]>/g;
 const REPLACEMENT = new Uint8Array([0xef, 0xbf, 0xbd]);
@@ -89,9 +98,10 @@ export function openTokenizer(tokenizerJson: unknown, tokenizerConfig: unknown, 
   if (hasPrefixSpace(tokenizerJson['pre_tokenizer']))
     throw invalid('The tokenizer adds a space before each text, so text cannot be appended exactly.', 'Set add_prefix_space to false in the ByteLevel pre-tokenizer of tokenizer.json.');
 
-  let library: LibraryTokenizer;
+  let library: Library;
   try {
-    library = new LibraryTokenizer(tokenizerJson, tokenizerConfig);
+    // The shape above is what the library documents; the assertion stands in for its unresolved types.
+    library = new (LibraryTokenizer as unknown as new (json: object, config: object) => Library)(tokenizerJson, tokenizerConfig);
   } catch (cause) {
     throw invalid(`tokenizer.json cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}.`, 'Copy tokenizer.json again from the model folder that it came with.', cause);
   }
@@ -108,7 +118,7 @@ export function openTokenizer(tokenizerJson: unknown, tokenizerConfig: unknown, 
   const encoder = new TextEncoder();
   const bytesOfId: Uint8Array[] = new Array<Uint8Array>(vocabSize);
   for (let id = 0; id < vocabSize; id++) {
-    const token: string | undefined = library.id_to_token(id);
+    const token = library.id_to_token(id);
     if (token === undefined) bytesOfId[id] = REPLACEMENT;
     else if (added.has(id)) bytesOfId[id] = encoder.encode(token);
     else bytesOfId[id] = Uint8Array.from(Array.from(token), (character) => byteOf.get(character) ?? 0x3f);

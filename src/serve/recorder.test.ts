@@ -158,9 +158,11 @@ describe('recording', () => {
   test('two conversations interleaved keep one segment each', async () => {
     const target = await startRecorder({ write: (turn) => `t${turn}` });
     await Promise.all([post(target, { messages: [user('left')] }), post(target, { messages: [user('right')] })]);
-    const [left, right] = target.policy.requests[0]?.tokens.length === target.policy.requests[1]?.tokens.length ? ['t0', 't1'] : target.policy.requests[0]!.tokens.length < target.policy.requests[1]!.tokens.length ? ['t0', 't1'] : ['t1', 't0'];
-    await post(target, { messages: [user('left'), assistant(left ?? ''), user('x')] });
-    await post(target, { messages: [user('right'), assistant(right ?? ''), user('y')] });
+    // Whichever arrived first wrote t0; the prompts differ in length.
+    const isLeftFirst = (target.policy.requests[0]?.tokens.length ?? 0) < (target.policy.requests[1]?.tokens.length ?? 0);
+    const [left, right] = isLeftFirst ? ['t0', 't1'] : ['t1', 't0'];
+    await post(target, { messages: [user('left'), assistant(left), user('x')] });
+    await post(target, { messages: [user('right'), assistant(right), user('y')] });
     const { segments, stats } = await target.recorder.seal('r1');
     expect(segments).toHaveLength(2);
     expect(stats).toMatchObject({ turns: 4, newSegments: 1 });

@@ -272,7 +272,7 @@ export class RecordingSession {
       turn: turn.turnIndex,
       content,
       calls,
-      finishReason: stopped && calls.length > 0 ? 'tool_calls' : stopped ? 'stop' : 'length',
+      finishReason: finishReason(stopped, calls.length),
       promptTokens,
       completionTokens: generation.tokens.length,
     };
@@ -312,4 +312,9 @@ export class RecordingSession {
     this.#failure = cause instanceof Error ? cause.message : String(cause);
     return new ChatError(503, 'policy_unavailable', `The policy could not answer: ${this.#failure}`);
   }
+}
+
+function finishReason(stopped: boolean, calls: number): Reply['finishReason'] {
+  if (!stopped) return 'length';
+  return calls > 0 ? 'tool_calls' : 'stop';
 }

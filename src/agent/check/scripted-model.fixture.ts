@@ -21,7 +21,7 @@ export type Scripted =
   | string
   | { readonly calls: readonly { name: string; arguments: unknown }[] }
   | { readonly status: number; readonly code?: string }
-  | 'hang';
+  | { readonly hangs: true };
 
 export interface ScriptedModel {
   readonly context: HarnessContext;
@@ -42,7 +42,7 @@ export async function startScriptedModel(script: readonly Scripted[], options: {
       // The harness under test sends this shape; the assertions would fail on any other.
       requests.push({ body: JSON.parse(raw) as SentRequest, raw, retry: typeof retry === 'string' ? retry : undefined });
       const entry = script[turn] ?? { status: 418 };
-      if (entry === 'hang') return;
+      if (typeof entry === 'object' && 'hangs' in entry) return;
       if (typeof entry === 'object' && 'status' in entry) {
         response.writeHead(entry.status, { 'content-type': 'application/json', 'retry-after': '0' });
         response.end(JSON.stringify({ error: { message: 'scripted failure', code: entry.code ?? 'scripted' } }));

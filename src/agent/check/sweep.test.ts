@@ -102,7 +102,7 @@ describe('budgets, failures, abort', () => {
   });
 
   test('seconds run out while the model is silent', async () => {
-    const { submission } = await sweep(['ok', 'hang'], { budget: { maxSeconds: 0.2 } });
+    const { submission } = await sweep(['ok', { hangs: true }], { budget: { maxSeconds: 0.2 } });
     expect(submission).toMatchObject({ valid: true, end: 'time-budget', turns: 1 });
   });
 
@@ -126,7 +126,7 @@ describe('budgets, failures, abort', () => {
 
   test("the caller's signal aborts a turn in flight", async () => {
     const controller = new AbortController();
-    const episode = sweep(['hang'], { signal: controller.signal });
+    const episode = sweep([{ hangs: true }], { signal: controller.signal });
     await expect.poll(() => models.at(-1)?.requests.length).toBe(1);
     controller.abort();
     await expect(episode).rejects.toMatchObject({ code: 'aborted' });
