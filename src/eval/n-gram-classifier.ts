@@ -33,7 +33,7 @@ const TOKEN =
   /[A-Za-z_$][\w$]*|\d[\w.]*|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\/\/.*|[=!]==?|=>|[<>]=|&&|\|\||\?\?|\?\.|\+\+|--|\*\*|\.\.\.|[-+*/%]=|\S/g;
 
 export function trainNGramClassifier(tasks: readonly Task[], options: NGramOptions): NGramClassifier {
-  const { seed, epochs = 6, bucketBits = 18, learningRate = 0.3 } = options;
+  const { seed, epochs = 6, bucketBits = 18, learningRate = 0.1 } = options;
   const mask = 2 ** bucketBits - 1;
   const examples = tasks.flatMap((task) =>
     task.environment.changes.map((change) => ({

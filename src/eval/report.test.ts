@@ -111,6 +111,12 @@ describe('renderTable', () => {
     }
   });
 
+  it('keeps the columns apart and in line', () => {
+    const wide = text.split('\n').slice(2, 11);
+    expect(wide[1]).toMatch(/ turns tokens$/);
+    expect(new Set(wide.slice(1, 9).map((line) => line.length))).toEqual(new Set([100]));
+  });
+
   it('shows no precision for a policy that reports nothing', () => {
     expect(text).toMatch(/always silent .*\] +- +0\.000 +0\.000/);
     expect(text).not.toMatch(/NaN|undefined/);

@@ -11,6 +11,7 @@ import { renderResultSections } from './result-sections.ts';
 import { SCOPE_LABELS, formatInterval, formatSigned } from './result-table.ts';
 import type { ResultTable } from './result-table.ts';
 import { excludesZero, mean } from './statistics.ts';
+import type { Interval } from './statistics.ts';
 
 export interface ReportInput {
   readonly title: string;
@@ -57,17 +58,21 @@ export function describeRun({ steps, table }: Pick<ReportInput, 'steps' | 'table
         ? 'the interval excludes 0'
         : 'the interval includes 0: no difference shown';
       const averaged = `sample-averaged F${table?.beta} ${formatSigned(sampleFBeta.estimate)} ${formatInterval(sampleFBeta, formatSigned)}`;
-      return `${capitalise(label)}, ${SCOPE_LABELS[scope]}: ${averaged}, ${verdict}; pooled precision ${formatSigned(pooledPrecision.estimate)}.`;
+      return `${capitalise(label)}, ${SCOPE_LABELS[scope]}: ${averaged}, ${verdict}; pooled precision ${formatSigned(pooledPrecision.estimate)} ${formatInterval(pooledPrecision, formatSigned)}.`;
     },
   );
   const rankings = (table?.rankingDifferences ?? []).map(({ label, intervals: { forcedChoice, auc } }) => {
-    const beyond = excludesZero(auc) || excludesZero(forcedChoice);
-    const verdict = beyond
-      ? 'more than a moved threshold can do'
-      : 'what was gained is where the line is drawn, not how lines are ranked';
-    return `${capitalise(label)}: AUC ${formatSigned(auc.estimate)} ${formatInterval(auc, formatSigned)}, forced choice ${formatSigned(forcedChoice.estimate)} ${formatInterval(forcedChoice, formatSigned)}: ${verdict}.`;
+    const change = (name: string, interval: Interval): string =>
+      `${name} ${formatSigned(interval.estimate)} ${formatInterval(interval, formatSigned)}`;
+    return `${capitalise(label)}: ${change('AUC', auc)}, ${change('forced choice', forcedChoice)}: ${judgeRanking([auc, forcedChoice])}.`;
   });
   return [...differences, ...rankings, ...describeOpenness(steps)];
+}
+
+function judgeRanking(changes: readonly Interval[]): string {
+  if (changes.some(({ high }) => high < 0)) return 'lines are ranked worse than before';
+  if (changes.some(({ low }) => low > 0)) return 'more than a moved threshold can do';
+  return 'no better ranking shown: what changed is where the line is drawn';
 }
 
 /** Compares the first and the last tenth of the steps. */

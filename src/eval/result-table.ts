@@ -48,7 +48,13 @@ export const SCOPE_LABELS: Readonly<Record<DifferenceRow['scope'], string>> = {
   'without-directional': 'without directional',
 };
 
-const LABEL_WIDTH = 28;
+/** Widest that each table leaves to its labels within 100 columns. */
+const LABEL_WIDTHS = { scores: 30, differences: 36, others: 33 };
+const SHORT_SCOPES: typeof SCOPE_LABELS = {
+  all: 'all kinds',
+  elsewhere: 'elsewhere',
+  'without-directional': 'no directional',
+};
 
 export const rowLetter = (index: number): string => String.fromCharCode(65 + (index % 26));
 export const formatScore = (value: number): string => (Number.isFinite(value) ? value.toFixed(3) : '-');
@@ -77,8 +83,8 @@ export function renderTable(table: ResultTable): string {
 
 function renderScores({ rows }: ResultTable, f: string): string {
   const head = [
-    `${label('')}${' '.repeat(6)}averaged over samples${' '.repeat(16)}pooled${' '.repeat(11)}per task`,
-    `${label('')}${columns(['P', 'R', f], 7)} ${'[95 %]'.padStart(14)} ${columns(['P', 'R', f], 7)}${columns(['turns', 'tokens'], 7)}`,
+    `${label('', LABEL_WIDTHS.scores)}${' '.repeat(6)}averaged over samples${' '.repeat(18)}pooled${' '.repeat(9)}per task`,
+    `${label('', LABEL_WIDTHS.scores)}${columns(['P', 'R', f], 7)} ${'[95 %]'.padStart(14)}${columns(['P', 'R', f], 7)} turns tokens`,
   ];
   const lines = rows.map(({ label: name, scores, intervals }, index) => {
     const { sample, pooled, predicted, actual, truePositives } = scores;
@@ -90,7 +96,7 @@ function renderScores({ rows }: ResultTable, f: string): string {
     ];
     const cost =
       scores.tokensPerTask === 0 ? ['-', '-'] : [scores.turnsPerTask.toFixed(1), scores.tokensPerTask.toFixed(0)];
-    return `${label(`${rowLetter(index)} ${name}`)}${averaged} ${formatInterval(intervals.sampleFBeta).padStart(14)} ${columns(counts, 7)}${columns(cost, 7)}`;
+    return `${label(`${rowLetter(index)} ${name}`, LABEL_WIDTHS.scores)}${averaged} ${formatInterval(intervals.sampleFBeta).padStart(14)}${columns(counts, 7)}${columns(cost.slice(0, 1), 6)}${columns(cost.slice(1), 7)}`;
   });
   return [...head, ...lines].join('\n');
 }
@@ -101,10 +107,10 @@ function renderDifferences({ differences }: ResultTable, f: string): string {
     const mark = excludesZero(interval) ? '*' : ' ';
     return `${formatSigned(interval.estimate)}${mark}${formatInterval(interval, formatSigned)}`.padStart(24);
   };
-  const head = `${label('differences')}${[`averaged ${f}`, 'pooled P'].map((text) => text.padStart(24)).join('')}  over`;
+  const head = `${label('differences', LABEL_WIDTHS.differences)}${[`averaged ${f}`, 'pooled P'].map((text) => text.padStart(24)).join('')}  over`;
   const lines = differences.map(({ label: name, scope, intervals }) => {
     const cells = cell(intervals.sampleFBeta) + cell(intervals.pooledPrecision);
-    return `${label(name)}${cells}  ${SCOPE_LABELS[scope]}`;
+    return `${label(name, LABEL_WIDTHS.differences)}${cells}  ${SHORT_SCOPES[scope]}`;
   });
   return [head, ...lines, '* the interval excludes 0'].join('\n');
 }
@@ -166,8 +172,8 @@ function renderKinds({ rows }: ResultTable): string {
   return [head, ...lines, ...shares].join('\n');
 }
 
-function label(text: string): string {
-  return text.length > LABEL_WIDTH ? `${text.slice(0, LABEL_WIDTH - 1)}…` : text.padEnd(LABEL_WIDTH);
+function label(text: string, width: number = LABEL_WIDTHS.others): string {
+  return text.length > width ? `${text.slice(0, width - 1)}…` : text.padEnd(width);
 }
 
 function columns(values: readonly string[], width: number): string {
