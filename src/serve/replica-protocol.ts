@@ -24,10 +24,10 @@ export interface ReplicaStats {
   readonly running: number;
   readonly waiting: number;
   readonly sampledTokens: number;
-  readonly promptTokens: number;
-  /** Prompt tokens whose keys and values were already there. */
-  readonly cachedPrefixTokens: number;
-  /** Milliseconds inside kernels, and in the rest of the sampling loop. */
+  /** Prompt tokens that were computed, and those whose keys and values were already there. */
+  readonly computedPromptTokens: number;
+  readonly cachedPromptTokens: number;
+  /** Milliseconds of sampling inside kernels, and outside of them. */
   readonly kernelMs: number;
   readonly outsideMs: number;
 }
