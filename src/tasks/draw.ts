@@ -30,6 +30,9 @@ const EQUIVALENT_SHARE = 0.4;
 /** So often does a call that gives no promise lose a needless `await`, so that losing one is a bug half of the time. */
 const NEEDLESS_AWAIT_LOST = 0.38;
 
+/** Rarer kinds come more often, so that none of the four fills most of the lines. */
+const ELSEWHERE_WEIGHT: Readonly<Record<string, number>> = { 'unknown-property': 1, 'swapped-arguments': 2, 'missing-await': 3, 'contradicted-constant': 3 };
+
 const BUG_KINDS: ReadonlySet<string> = new Set(BUG_CATEGORIES);
 const ELSEWHERE_KINDS: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
 
@@ -108,11 +111,22 @@ function chooseSites(source: CorpusFunction, { wanted, elsewhereShare, random }:
     const draw = random.next();
     const kinds = draw < BENIGN_SHARE && benign.length > 0 ? benign : draw < BENIGN_SHARE + elsewhereShare && elsewhere.length > 0 ? elsewhere : firstNonEmpty(local, elsewhere, benign);
     if (kinds.length === 0) break;
-    const site = random.pick(byKind.get(random.pick(kinds)) ?? []);
+    const site = random.pick(byKind.get(pickKind(kinds, random)) ?? []);
     chosen.push(site);
     for (const line of site.lines) taken.add(line);
   }
   return chosen;
+}
+
+function pickKind(kinds: readonly SiteKind[], random: Random): SiteKind {
+  let total = 0;
+  for (const kind of kinds) total += ELSEWHERE_WEIGHT[kind] ?? 1;
+  let draw = random.next() * total;
+  for (const kind of kinds) {
+    draw -= ELSEWHERE_WEIGHT[kind] ?? 1;
+    if (draw < 0) return kind;
+  }
+  return random.pick(kinds);
 }
 
 function firstNonEmpty<T>(...lists: readonly (readonly T[])[]): readonly T[] {

@@ -121,7 +121,8 @@ function addSwappedArguments(collector: SiteCollector, context: ElsewhereContext
   }
 }
 
-const AWAIT_HOLDERS = new Set(['expression_statement', 'variable_declarator', 'assignment_expression']);
+/** Where a lost `await` leaves a promise in the place of its value; a returned call may go without. */
+const AWAIT_HOLDERS = new Set(['expression_statement', 'variable_declarator', 'assignment_expression', 'arguments', 'parenthesized_expression', 'binary_expression', 'unary_expression', 'pair', 'array', 'spread_element']);
 
 function addAwait(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
   const awaited = node.parent?.kind === 'await_expression' ? node.parent : undefined;
@@ -179,12 +180,18 @@ function addConstant(collector: SiteCollector, context: ElsewhereContext, node: 
   addSite(collector, 'contradicted-constant', { first: node, last: node }, { right, wrong, same: name, declaration });
 }
 
+const VALUE_HOLDERS = new Set(['pair', 'assignment_expression', 'variable_declarator', 'assignment_pattern', 'object_assignment_pattern', 'binary_expression', 'required_parameter', 'optional_parameter']);
+
 /** A literal that is given to a name whose declared or documented value is the same literal. */
 function addStatedValue(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
   const right = collector.textOf(node);
   if (right.length > 20 || /\\/u.test(right)) return;
   const holder = node.parent?.kind;
-  if (holder === undefined || !['pair', 'assignment_expression', 'variable_declarator', 'assignment_pattern', 'object_assignment_pattern', 'binary_expression', 'required_parameter', 'optional_parameter'].includes(holder)) return;
+  if (holder === undefined || !VALUE_HOLDERS.has(holder)) return;
+  // Flags are set and reset; only where one is a default does its declaration say what it must be.
+  if (/^(true|false)$/u.test(right) && (holder === 'assignment_expression' || holder === 'variable_declarator')) return;
+  // 0 and 1 are where everything starts: that two names share them says nothing.
+  if (right === '0' || right === '1') return;
   const wrong = otherValue(right, context);
   if (wrong === undefined) return;
   const declaration = decidingDeclaration(collector, context, { first: node, last: node }, { right, wrong });
