@@ -1,0 +1,10 @@
+/** Trains models/nano to find injected bugs in real npm packages: the main job of `npm start`. */
+import { defineRun } from '../../src/run/config.ts';
+
+export default defineRun({
+  name: 'nano-check',
+  seed: 1,
+  model: 'models/nano',
+  reward: { lookupPrice: 0.01 },
+  algorithm: { steps: 80, groupSize: 8, groupsPerStep: 16, learningRate: 5e-4 },
+});

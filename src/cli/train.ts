@@ -1,0 +1,62 @@
+/** `hone train`: runs or resumes a run, and ends with the before/after table and where everything lies. */
+import { join, relative } from 'node:path';
+
+import { loadConfig } from './load-config.ts';
+import { createProgress, formatDuration } from './progress.ts';
+import { renderTable } from '../eval/result-table.ts';
+import { describeRunFolder, writeReport } from '../run/report-page.ts';
+import { RunFolder } from '../run/run-folder.ts';
+import { trainRun } from '../run/train-run.ts';
+
+/** As a shell reports a process that ended by SIGINT. */
+const INTERRUPTED = 130;
+
+export async function train(configPath: string, options: Record<string, unknown>): Promise<void> {
+  const config = await loadConfig(configPath, options);
+  if (options['dryRun'] === true) {
+    process.stdout.write(`${JSON.stringify(config, null, 2)}\n`);
+    return;
+  }
+  const path = join(String(options['runs']), config.name);
+  const folder = options['resume'] === true ? RunFolder.resume(path, config) : RunFolder.create(path, config);
+  const progress = createProgress({ stream: process.stderr, now: () => performance.now() });
+  const stop = new AbortController();
+  const resumeCommand = `hone train ${configPath} --resume${options['name'] === undefined ? '' : ` --name ${config.name}`}${options['seed'] === undefined ? '' : ` --seed ${config.seed}`}${options['steps'] === undefined ? '' : ` --steps ${config.algorithm.steps}`}`;
+  const onSignal = (): void => {
+    if (stop.signal.aborted) {
+      folder.release();
+      process.stderr.write(`\nhone: stopped at once; nothing finished was lost. Go on with: ${resumeCommand}\n`);
+      process.exit(INTERRUPTED);
+    }
+    progress.note('stopping after the step at hand; press Ctrl-C again to stop at once');
+    stop.abort();
+  };
+  process.on('SIGINT', onSignal);
+  process.on('SIGTERM', onSignal);
+  const started = performance.now();
+  try {
+    progress.note(`hone: run ${config.name}, seed ${config.seed}, in ${relative(process.cwd(), path) || '.'}`);
+    const outcome = await trainRun({
+      folder,
+      stop: stop.signal,
+      now: () => performance.now(),
+      observer: { phase: progress.phase, progress: progress.update, note: progress.note },
+    });
+    progress.end();
+    if (outcome.kind === 'stopped') {
+      process.stderr.write(`hone: stopped after step ${outcome.step}. Go on with: ${resumeCommand}\n`);
+      process.exitCode = INTERRUPTED;
+      return;
+    }
+    const page = writeReport(folder.path);
+    if (options['json'] === true) process.stdout.write(`${JSON.stringify({ run: folder.path, results: outcome.results?.table ?? null })}\n`);
+    else {
+      if (outcome.results !== undefined) process.stdout.write(`\n${renderTable(outcome.results.table)}\n${describeRunFolder(folder.path).join('\n')}\n`);
+      process.stdout.write(`\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), results.json, eval/ (every answer), weights/ (every version), ${relative(folder.path, page)} (curves; open it in a browser).\n`);
+    }
+  } finally {
+    process.removeListener('SIGINT', onSignal);
+    process.removeListener('SIGTERM', onSignal);
+    folder.release();
+  }
+}

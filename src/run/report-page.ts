@@ -1,0 +1,60 @@
+/** Writes a run's HTML page from what its folder holds. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import type { RunConfig } from './config.ts';
+import { readEvents } from './run-folder.ts';
+import { HoneError } from '../domain/errors.ts';
+import { readStepEvents } from '../eval/events.ts';
+import { describeRun, renderReport } from '../eval/report.ts';
+import type { ReportInput } from '../eval/report.ts';
+import type { ResultTable } from '../eval/result-table.ts';
+
+export interface RunRecord {
+  readonly config: RunConfig;
+  readonly table: ResultTable | undefined;
+}
+
+export function readResults(runPath: string): RunRecord {
+  const config = join(runPath, 'config.json');
+  if (!existsSync(config)) throw new HoneError('invalid-config', `${runPath} is not a run folder: it has no config.json.`, { cure: 'Name a folder under runs/.' });
+  // Both files were written by a run.
+  const stored = JSON.parse(readFileSync(config, 'utf8')) as RunConfig;
+  const results = join(runPath, 'results.json');
+  return { config: stored, table: existsSync(results) ? (JSON.parse(readFileSync(results, 'utf8')) as ResultTable) : undefined };
+}
+
+/** Returns the path of the page. */
+export function writeReport(runPath: string, outPath = join(runPath, 'report.html')): string {
+  writeFileSync(outPath, renderReport(reportInput(runPath)));
+  return outPath;
+}
+
+/** The run in sentences, for the terminal. */
+export function describeRunFolder(runPath: string): string[] {
+  return describeRun(reportInput(runPath));
+}
+
+function reportInput(runPath: string): ReportInput {
+  const { config, table } = readResults(runPath);
+  const { algorithm, schedule } = config;
+  return {
+    title: config.name,
+    subtitle: `${config.model} trained to find bugs in changes to real code`,
+    facts: [
+      { name: 'seed', value: String(config.seed) },
+      { name: 'steps', value: `${algorithm.steps} of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} rollouts` },
+      { name: 'schedule', value: `${schedule.mode}, staleness at most ${schedule.maxStaleness}` },
+      { name: 'sampling', value: `temperature ${config.sampling.temperature}, top-p ${config.sampling.topP}` },
+    ],
+    steps: readStepEvents(readEvents(runPath)),
+    ...(table === undefined ? {} : { table }),
+    files: [
+      { name: 'every step', path: 'events.jsonl' },
+      { name: 'this table', path: 'results.json' },
+      { name: 'every answer', path: 'eval/' },
+      { name: 'every version', path: 'weights/' },
+      { name: 'every rollout', path: 'buffer.sqlite' },
+    ],
+  };
+}
