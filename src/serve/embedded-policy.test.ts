@@ -30,7 +30,7 @@ const CONFIG = {
   num_key_value_heads: 1,
   head_dim: 16,
   vocab_size: tokenizer.vocabSize,
-  max_position_embeddings: 512,
+  max_position_embeddings: 4096,
   rms_norm_eps: 1e-6,
   rope_theta: 10000,
   tie_word_embeddings: true,
@@ -87,10 +87,17 @@ describe('embedded policy', () => {
     const later = policy.generate({ tokens: prompt('later'), sampling: sampling(3), seed: 2, minVersion: policyVersion(7) });
     let laterEnded = false;
     void later.then(() => (laterEnded = true));
+    // Long enough to outlive any pause of this thread; ended once the new version has drawn some tokens.
+    const enough = new AbortController();
     const begun = Promise.withResolvers<void>();
-    const running = policy.generate({ tokens: prompt('running'), sampling: sampling(450), seed: 3, onToken: () => begun.resolve() });
+    let drawnSince = 0;
+    const onToken = (): void => {
+      begun.resolve();
+      if (policy.version === 7 && ++drawnSince === 10) enough.abort();
+    };
+    const running = policy.generate({ tokens: prompt('running'), sampling: sampling(4000), seed: 3, signal: enough.signal, onToken });
     await begun.promise;
-    for (const [name, bytes] of served(9)) await policy.stage(name, bytes);
+    await Promise.all([...served(9)].map(([name, bytes]) => policy.stage(name, bytes)));
     expect(policy.version).toBe(0);
     expect((await policy.stats()).waiting).toBe(1);
     expect(laterEnded).toBe(false);
@@ -112,7 +119,7 @@ describe('embedded policy', () => {
   test('a request bound to a version is refused once that has passed, also when it passes on the way', async () => {
     const policy = await start();
     const begun = Promise.withResolvers<void>();
-    const bound = policy.generate({ tokens: prompt('bound'), sampling: sampling(450), seed: 1, exactVersion: policyVersion(0), onToken: () => begun.resolve() });
+    const bound = policy.generate({ tokens: prompt('bound'), sampling: sampling(4000), seed: 1, exactVersion: policyVersion(0), onToken: () => begun.resolve() });
     const refused = expect(bound).rejects.toThrow(/version 1 was committed/);
     await begun.promise;
     await policy.commit(policyVersion(1));
@@ -125,11 +132,11 @@ describe('embedded policy', () => {
     const policy = await start();
     const running = new AbortController();
     const waiting = new AbortController();
-    const first = policy.generate({ tokens: prompt('a'), sampling: sampling(450), seed: 1, signal: running.signal, onToken: () => running.abort() });
+    const first = policy.generate({ tokens: prompt('a'), sampling: sampling(4000), seed: 1, signal: running.signal, onToken: () => running.abort() });
     const second = policy.generate({ tokens: prompt('b'), sampling: sampling(5), seed: 1, minVersion: policyVersion(3), signal: waiting.signal });
     const { finish, tokens } = await first;
     expect(finish).toBe('abort');
-    expect(tokens.length).toBeLessThan(450);
+    expect(tokens.length).toBeLessThan(4000);
     waiting.abort();
     expect(await second).toMatchObject({ finish: 'abort', versions: [] });
     expect(await policy.stats()).toMatchObject({ running: 0, waiting: 0 });
@@ -150,7 +157,7 @@ describe('embedded policy', () => {
     missing.delete('model.norm.weight');
     await expect(start({ served: missing })).rejects.toMatchObject({ code: 'invalid-model', message: expect.stringContaining('model.norm.weight') });
     const policy = await start();
-    await expect(policy.generate({ tokens: new Int32Array(512), sampling: sampling(1), seed: 1 })).rejects.toMatchObject({ code: 'context-too-small' });
+    await expect(policy.generate({ tokens: new Int32Array(4096), sampling: sampling(1), seed: 1 })).rejects.toMatchObject({ code: 'context-too-small' });
     await expect(policy.generate({ tokens: Int32Array.of(tokenizer.vocabSize), sampling: sampling(1), seed: 1 })).rejects.toMatchObject({ code: 'invalid-config' });
     await expect(policy.stage('model.norm.weight', new Uint8Array(2))).rejects.toMatchObject({ code: 'invalid-model' });
   });

@@ -27,7 +27,7 @@ class ReplicaLoop {
   readonly #inbox: ToReplica[] = [];
   readonly #outbox: FromReplica[] = [];
   readonly #transfers: Transferable[] = [];
-  readonly #running = new Map<number, Ticket>();
+  readonly #running = new Map<number, { readonly message: SubmitMessage; readonly submitted: Ticket }>();
   readonly #waiting: SubmitMessage[] = [];
   readonly #streamed = new Map<number, number[]>();
   #version: PolicyVersion;
@@ -49,7 +49,7 @@ class ReplicaLoop {
     while (!this.#isClosed) {
       for (const message of this.#inbox.splice(0)) this.#handle(message);
       const alive = this.#running.size === 0 ? 0 : this.#sampler.step();
-      for (const ticket of [...this.#streamed.keys()]) this.#sendStreamed(ticket);
+      for (const ticket of this.#streamed.keys()) this.#sendStreamed(ticket);
       this.#flush();
       if (alive > 0 || this.#inbox.length > 0) await yieldToEvents();
       else await this.#nextMessage();
@@ -116,20 +116,15 @@ class ReplicaLoop {
       tokens,
       sampling,
       seed,
-      onFinish: ({ cachedTokens: _cached, ...generation }) => this.#finish(message, generation),
+      onFinish: ({ cachedTokens: _cached, ...generation }) => this.#finish(ticket, generation),
       ...(isStreamed ? { onToken: (id: number) => this.#stream(ticket, id) } : {}),
     });
-    this.#running.set(ticket, submitted);
+    this.#running.set(ticket, { message, submitted });
   }
 
-  #finish({ ticket, exactVersion }: SubmitMessage, generation: Generation): void {
-    this.#running.delete(ticket);
+  #finish(ticket: number, generation: Generation): void {
+    if (!this.#running.delete(ticket)) return;
     this.#sendStreamed(ticket);
-    const other = exactVersion === undefined ? undefined : generation.versions.find((span) => span.version !== exactVersion);
-    if (other !== undefined) {
-      this.#fail(ticket, `Version ${exactVersion} was asked for, and version ${other.version} was committed while the reply was sampled.`);
-      return;
-    }
     this.#outbox.push({ type: 'generated', ticket, generation });
     for (const array of [generation.tokens, generation.logprobs, generation.kept.ids, generation.kept.offsets])
       // A buffer can be transferred once, and only when no other array lies in it.
@@ -152,7 +147,7 @@ class ReplicaLoop {
   #abort(ticket: number): void {
     const running = this.#running.get(ticket);
     if (running !== undefined) {
-      this.#sampler.abort(running);
+      this.#sampler.abort(running.submitted);
       return;
     }
     const at = this.#waiting.findIndex((message) => message.ticket === ticket);
@@ -167,6 +162,12 @@ class ReplicaLoop {
     this.#sampler.commit(version);
     this.#version = version;
     this.#outbox.push({ type: 'committed', ticket, version, pauseMs: performance.now() - started });
+    for (const { message, submitted } of this.#running.values()) {
+      if (message.exactVersion === undefined || message.exactVersion === version) continue;
+      this.#running.delete(message.ticket);
+      this.#sampler.abort(submitted);
+      this.#fail(message.ticket, `Version ${message.exactVersion} was asked for, and version ${version} was committed while the reply was sampled.`);
+    }
     for (const message of this.#waiting.splice(0)) this.#admit(message);
   }
 
