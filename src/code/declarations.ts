@@ -166,7 +166,12 @@ export function readDeclarations(file: SourceFile, root: SyntaxNode): FileDeclar
         if (value !== undefined) readRequire(name, value, imports, textOf);
         if (name.kind !== 'identifier') return;
         if (value !== undefined && FUNCTION_KINDS.has(value.kind)) addFunction(node, textOf(name), value, 'function');
-        else if (value !== undefined && isModuleLevel(node)) addProperty(node, textOf(name), value, 'constant');
+        else if (value !== undefined && isModuleLevel(node)) {
+          // What may be assigned again has no value that its uses must agree with.
+          const isFixed = node.parent?.children[0]?.kind === 'const' || /^[A-Z][A-Z\d_]+$/u.test(textOf(name));
+          if (isFixed) addProperty(node, textOf(name), value, 'constant');
+          else add(node, textOf(name), { kind: 'constant', isAsync: false, parameters: [], ...documented(commentBefore(node, textOf)) });
+        }
         return;
       }
       case 'assignment_expression': {

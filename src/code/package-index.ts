@@ -24,10 +24,12 @@ export interface LookupOrigin {
 export interface PackageIndex {
   /** The best match: same scope or class, same file, imported, then anywhere in the package. */
   lookUp(name: string, from: LookupOrigin): Declaration | undefined;
+}
+
+/** The whole index, for those who make tasks from it. */
+export interface DeclarationIndex extends PackageIndex {
   /** All declarations of a name, in file order. */
   declarationsOf(name: string): readonly Declaration[];
-  /** Each declared name once, in file order. */
-  readonly names: readonly string[];
 }
 
 export interface IndexData {
@@ -36,7 +38,7 @@ export interface IndexData {
 }
 
 /** Raised whenever declarations are read or stored differently. */
-export const INDEX_FORMAT = 1;
+export const INDEX_FORMAT = 2;
 
 export function openPackageIndex(packageName: string, options: { corpusDirectory?: string; cacheDirectory?: string } = {}): Promise<PackageIndex> {
   const { corpusDirectory = DEFAULT_CORPUS_DIRECTORY, cacheDirectory = DEFAULT_CACHE_DIRECTORY } = options;
@@ -88,7 +90,7 @@ function readIndexFile(path: string): IndexData | undefined {
   }
 }
 
-export function createPackageIndex(data: IndexData): PackageIndex {
+export function createPackageIndex(data: IndexData): DeclarationIndex {
   const byName = new Map<string, Declaration[]>();
   const classesByFile = new Map<string, Declaration[]>();
   const functionsByFile = new Map<string, Declaration[]>();
@@ -129,7 +131,7 @@ export function createPackageIndex(data: IndexData): PackageIndex {
     }
     return best;
   };
-  return { lookUp, declarationsOf: (name) => byName.get(name) ?? [], names: [...byName.keys()] };
+  return { lookUp, declarationsOf: (name) => byName.get(name) ?? [] };
 }
 
 interface LookupScope {

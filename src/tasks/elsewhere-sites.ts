@@ -7,7 +7,7 @@ import { isInsideAsync } from '../code/functions.ts';
 import type { Declaration } from '../code/declarations.ts';
 import { namesOnLine, receiverOnLine } from '../code/line-names.ts';
 import { isBuiltIn, lastSegment, lookupText } from '../code/lookup-text.ts';
-import type { PackageIndex } from '../code/package-index.ts';
+import type { DeclarationIndex } from '../code/package-index.ts';
 import { childOfKind, operands, type SyntaxNode } from '../code/syntax-tree.ts';
 import type { Random } from '../domain/ids.ts';
 import type { InventedNames } from './invented-names.ts';
@@ -15,11 +15,13 @@ import type { SiteCollector, SiteTexts } from './site-collector.ts';
 
 export interface ElsewhereContext {
   readonly file: string;
-  readonly index: PackageIndex;
+  readonly index: DeclarationIndex;
   readonly invented: InventedNames;
   /** Short string constants of the package, to mistake one for another. */
   readonly strings: readonly string[];
   readonly random: Random;
+  /** Names that the file also declares inside functions: there a module constant may be hidden. */
+  readonly shadowed: ReadonlySet<string>;
 }
 
 export function collectElsewhereSites(collector: SiteCollector, context: ElsewhereContext): void {
@@ -33,6 +35,7 @@ export function collectElsewhereSites(collector: SiteCollector, context: Elsewhe
         break;
       case 'member_expression':
         addProperty(collector, context, node);
+        addConstant(collector, context, node);
         break;
       case 'identifier':
         addConstant(collector, context, node);
@@ -163,21 +166,37 @@ function addProperty(collector: SiteCollector, context: ElsewhereContext, node: 
   addSite(collector, 'unknown-property', { first: property, last: property }, { right, wrong, declaration: found.declaration });
 }
 
-/** A use of a module constant may as well be its value; the comment keeps its name on the line. */
+const CONSTANT_HOLDERS = new Set(['arguments', 'binary_expression', 'return_statement', 'ternary_expression', 'parenthesized_expression', 'subscript_expression']);
+const ASSIGNING_HOLDERS = new Set(['pair', 'variable_declarator', 'assignment_expression']);
+
+/** A use of a constant, `LIMIT` or `limits.LIMIT`, may as well be its value; the comment keeps its name on the line. */
 function addConstant(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
   const holder = node.parent;
-  if (holder === undefined || !['arguments', 'binary_expression', 'return_statement', 'ternary_expression', 'pair', 'variable_declarator', 'assignment_expression', 'parenthesized_expression', 'subscript_expression'].includes(holder.kind)) return;
-  if ((holder.kind === 'variable_declarator' || holder.kind === 'assignment_expression' || holder.kind === 'pair') && holder.children.at(-1) !== node) return;
-  const name = collector.textOf(node);
+  if (holder === undefined) return;
+  if (!CONSTANT_HOLDERS.has(holder.kind) && !(ASSIGNING_HOLDERS.has(holder.kind) && holder.children.at(-1) === node)) return;
+  const same = collector.textOf(node);
+  const path = /^(?:([A-Za-z_$][\w$]*)\.)?([A-Za-z_$][\w$]*)$/u.exec(same);
+  const [receiver, name] = [path?.[1], path?.[2]];
+  if (name === undefined || name.length < 3 || (receiver !== undefined && !/^[A-Z][A-Z\d_]+$/u.test(name))) return;
+  if (receiver === undefined && context.shadowed.has(name)) return;
   const line = collector.source.startLine + collector.lineOf(node.start - collector.source.offset);
-  const declaration = context.index.lookUp(name, { file: context.file, line });
-  if (declaration?.kind !== 'constant' || declaration.value === undefined) return;
+  const declaration = context.index.lookUp(name, { file: context.file, line, ...(receiver === undefined ? {} : { receiver }) });
+  if (declaration?.value === undefined || (declaration.kind !== 'constant' && receiver === undefined)) return;
+  // A value that spells its own name can be told without looking.
+  if (declaration.value.slice(1, -1) === name) return;
   const value = otherValue(declaration.value, context);
   if (value === undefined) return;
   const right = `${declaration.value} /* ${name} */`;
   const wrong = `${value} /* ${name} */`;
   if (decidingDeclaration(collector, context, { first: node, last: node }, { right, wrong }) !== declaration) return;
-  addSite(collector, 'contradicted-constant', { first: node, last: node }, { right, wrong, same: name, declaration });
+  if (!isShownBeside(collector, { first: node, text: right, value: declaration.value }, declaration)) return;
+  addSite(collector, 'contradicted-constant', { first: node, last: node }, { right, wrong, same, declaration });
+}
+
+/** The look-up's text sets the line's literal beside the declared one. */
+function isShownBeside(collector: SiteCollector, place: { first: SyntaxNode; text: string; value: string }, declaration: Declaration): boolean {
+  const line = lineWith(collector, place.first, place.first, place.text);
+  return line !== undefined && lookupText(declaration.name, declaration, line).endsWith(` here ${place.value}`);
 }
 
 const VALUE_HOLDERS = new Set(['pair', 'assignment_expression', 'variable_declarator', 'assignment_pattern', 'object_assignment_pattern', 'binary_expression', 'required_parameter', 'optional_parameter']);
@@ -196,8 +215,7 @@ function addStatedValue(collector: SiteCollector, context: ElsewhereContext, nod
   if (wrong === undefined) return;
   const declaration = decidingDeclaration(collector, context, { first: node, last: node }, { right, wrong });
   if (declaration?.value === undefined || !sameLiteral(declaration.value, right)) return;
-  const line = lineWith(collector, node, node, wrong);
-  if (line === undefined || !lookupText(declaration.name, declaration, line).endsWith(` here ${wrong}`)) return;
+  if (!isShownBeside(collector, { first: node, text: wrong, value: wrong }, declaration)) return;
   addSite(collector, 'contradicted-constant', { first: node, last: node }, { right, wrong, declaration });
 }
 

@@ -2,7 +2,7 @@
  * One installed package taken apart: its index, and its functions with every site that they offer.
  * Invariant: the same package gives the same functions and sites on every machine.
  */
-import { type FileDeclarations, readDeclarations } from '../code/declarations.ts';
+import { type FileDeclarations, isModuleLevel, readDeclarations } from '../code/declarations.ts';
 import { cloneSignature, findFunctions } from '../code/functions.ts';
 import type { InstalledPackage } from '../code/installed-packages.ts';
 import { collectIndexData, createPackageIndex, storeIndex } from '../code/package-index.ts';
@@ -39,11 +39,12 @@ export function extractPackage(installed: InstalledPackage, cacheDirectory: stri
 
   const found: ExtractedFunction[] = [];
   for (const { file, root } of files) {
+    const shadowed = namesDeclaredInFunctions(root, file.text);
     for (const source of findFunctions(file, root, new LineMap(file.text))) {
       const collector = new SiteCollector(source, file.text);
       const random = createRandom(deriveSeed(0, installed.name, file.path, source.startLine));
       collectLocalSites(collector);
-      collectElsewhereSites(collector, { file: file.path, index, invented, strings, random });
+      collectElsewhereSites(collector, { file: file.path, index, invented, strings, random, shadowed });
       collectBenignSites(collector);
       found.push({ file: file.path, name: source.name, startLine: source.startLine, text: source.text, sites: collector.sites(), signature: cloneSignature(source.node, file.text) });
     }
@@ -55,4 +56,17 @@ function collectIdentifiers(root: SyntaxNode, text: string, used: Set<string>): 
   visit(root, (node) => {
     if (/identifier/u.test(node.kind)) used.add(text.slice(node.start, node.end).replace(/^#/u, ''));
   });
+}
+
+function namesDeclaredInFunctions(root: SyntaxNode, text: string): Set<string> {
+  const names = new Set<string>();
+  visit(root, (node) => {
+    if (node.kind !== 'identifier' && node.kind !== 'shorthand_property_identifier_pattern') return;
+    const holder = node.parent;
+    const isParameter = holder !== undefined && /^(formal_parameters|required_parameter|optional_parameter|assignment_pattern|rest_pattern|catch_clause|arrow_function|object_assignment_pattern|pair_pattern|array_pattern)$/u.test(holder.kind);
+    const isInner = holder?.kind === 'variable_declarator' && holder.children[0] === node && !isModuleLevel(node);
+    const isInnerPattern = node.kind === 'shorthand_property_identifier_pattern' && !isModuleLevel(node);
+    if (isParameter || isInner || isInnerPattern) names.add(text.slice(node.start, node.end));
+  });
+  return names;
 }

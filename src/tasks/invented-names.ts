@@ -10,9 +10,10 @@ const ATTEMPTS = 12;
 
 export class InventedNames {
   readonly #used: ReadonlySet<string>;
-  /** By place: first words and later words. */
+  /** By place; a name of one word is made of a last word, which is mostly a noun. */
   readonly #first: string[] = [];
-  readonly #later: string[] = [];
+  readonly #middle: string[] = [];
+  readonly #last: string[] = [];
 
   /** `used`: every identifier of the package; `declared`: names of its properties and methods, each once. */
   constructor(used: ReadonlySet<string>, declared: readonly string[]) {
@@ -20,23 +21,30 @@ export class InventedNames {
     for (const name of declared) {
       const words = splitName(name);
       words.forEach((word, index) => {
-        if (/^[A-Za-z]{3,12}$/u.test(word)) (index === 0 ? this.#first : this.#later).push(word.toLowerCase());
+        if (/^[A-Za-z]{3,12}$/u.test(word)) this.#wordsAt(index, words.length).push(word.toLowerCase());
       });
     }
   }
 
   nameLike(name: string, random: Random): string | undefined {
     const words = splitName(name);
-    if (words.length === 0 || this.#first.length === 0 || this.#later.length === 0) return undefined;
+    if (words.length === 0) return undefined;
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       const at = random.below(words.length);
       const old = words[at] ?? '';
-      const word = random.pick(at === 0 && words.length > 1 ? this.#first : this.#later);
+      const choices = this.#wordsAt(at, words.length);
+      if (choices.length === 0) continue;
+      const word = random.pick(choices);
       const styled = /^[A-Z]{2,}$/u.test(old) ? word.toUpperCase() : /^[A-Z]/u.test(old) ? word.slice(0, 1).toUpperCase() + word.slice(1) : word;
       const invented = name.replace(old, styled);
       if (invented !== name && !this.#used.has(invented) && !isBuiltIn(invented)) return invented;
     }
     return undefined;
+  }
+
+  #wordsAt(index: number, count: number): string[] {
+    if (index === count - 1) return this.#last;
+    return index === 0 ? this.#first : this.#middle;
   }
 }
 

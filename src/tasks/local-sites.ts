@@ -25,11 +25,11 @@ const PURE = new Set(['identifier', 'member_expression', 'number', 'string', 'tr
 /** Methods of the standard library that are taken for each other. */
 const METHOD_PAIRS: readonly (readonly [string, string])[] = [
   ['map', 'forEach'], ['filter', 'find'], ['some', 'every'], ['push', 'unshift'], ['pop', 'shift'], ['indexOf', 'lastIndexOf'],
-  ['startsWith', 'endsWith'], ['slice', 'splice'], ['trimStart', 'trimEnd'], ['toUpperCase', 'toLowerCase'], ['has', 'get'],
+  ['startsWith', 'endsWith'], ['slice', 'splice'], ['trimStart', 'trimEnd'], ['toUpperCase', 'toLowerCase'],
   ['add', 'delete'], ['min', 'max'], ['floor', 'ceil'], ['keys', 'values'], ['padStart', 'padEnd'], ['on', 'off'], ['once', 'on'],
   ['then', 'catch'], ['resolve', 'reject'], ['find', 'findIndex'], ['concat', 'push'], ['call', 'apply'], ['encode', 'decode'],
   ['stringify', 'parse'], ['isInteger', 'isFinite'], ['setTimeout', 'setInterval'], ['charAt', 'charCodeAt'], ['set', 'add'],
-  ['values', 'entries'], ['addListener', 'removeListener'], ['resume', 'pause'], ['match', 'search'], ['test', 'exec'], ['flat', 'flatMap'],
+  ['values', 'entries'], ['addListener', 'removeListener'], ['resume', 'pause'], ['match', 'search'], ['flat', 'flatMap'],
 ];
 const OTHER_METHOD = new Map<string, string>(METHOD_PAIRS.flatMap(([a, b]) => [[b, a], [a, b]] as [string, string][]));
 
@@ -230,7 +230,11 @@ function addMethod(collector: SiteCollector, node: SyntaxNode): void {
   const method = callee.children.at(-1);
   const written = method === undefined ? '' : collector.textOf(method);
   const other = OTHER_METHOD.get(written);
-  if (method !== undefined && other !== undefined) collector.add('wrong-method', method, { right: written, wrong: other });
+  if (method !== undefined && other !== undefined) {
+    // As a statement, `map` only visits, as `forEach` does.
+    const onlyVisits = (written === 'map' || written === 'forEach') && node.parent?.kind === 'expression_statement';
+    collector.add('wrong-method', method, onlyVisits ? { right: written, same: other } : { right: written, wrong: other });
+  }
   // `list.indexOf(x) !== -1` and `list.includes(x)` ask the same of a list or a text.
   const test = node.parent;
   if (written === 'indexOf' && test?.kind === 'binary_expression' && /^(!==?|>) -1$/u.test(`${test.children[1]?.kind} ${collector.textOf(test.children[2] ?? test)}`)) {

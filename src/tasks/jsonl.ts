@@ -1,0 +1,40 @@
+/**
+ * Tasks as JSON Lines: one task a line, each checked by the published schema.
+ * Invariant: what is written reads back equal; a line that is not a task stops the reading, and the error names it.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+
+import { HoneError } from '../domain/errors.ts';
+import { type Task, taskSchema } from '../domain/task.ts';
+
+export function writeTasks(path: string, tasks: readonly Task[]): void {
+  writeFileSync(path, tasks.map((task) => `${JSON.stringify(task)}\n`).join(''));
+}
+
+/** Throws `invalid-task` with the line number and the first field that is wrong. */
+export function readTasks(path: string): Task[] {
+  return parseTasks(readFileSync(path, 'utf8'), path);
+}
+
+export function parseTasks(text: string, origin: string): Task[] {
+  const tasks: Task[] = [];
+  text.split('\n').forEach((line, index) => {
+    if (line.trim() === '') return;
+    tasks.push(parseTask(line, `${origin}:${index + 1}`));
+  });
+  return tasks;
+}
+
+function parseTask(line: string, place: string): Task {
+  const cure = 'Write tasks with `hone tasks make`, or check the line against the published schema (tasks/schema.json).';
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch (cause) {
+    throw new HoneError('invalid-task', `${place} is not JSON.`, { cure, cause });
+  }
+  const result = taskSchema.safeParse(value);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  throw new HoneError('invalid-task', `${place} is not a task: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'unreadable'}.`, { cure });
+}
