@@ -21,6 +21,8 @@ export interface FakePolicyOptions {
   /** Waits this long between two tokens. */
   readonly tokenDelayMs?: number;
   readonly fail?: (turn: number) => Error | undefined;
+  /** The stop token; the tokenizer's own unless given. */
+  readonly stopId?: number;
   /** Breaks after this many tokens of every reply. */
   readonly failAfterTokens?: number;
   /** Goes on to the end whatever the signal says, as a remote engine may. */
@@ -45,7 +47,7 @@ export class FakePolicy implements Policy {
   }
 
   async generate(request: GenerateRequest): Promise<Generation> {
-    const { tokenizer, write, tokenDelayMs, fail, failAfterTokens, isDeafToAbort } = this.#options;
+    const { tokenizer, write, tokenDelayMs, fail, failAfterTokens, isDeafToAbort, stopId = tokenizer.endOfSequence.id } = this.#options;
     const turn = this.requests.length;
     this.requests.push(request);
     const error = fail?.(turn);
@@ -59,7 +61,7 @@ export class FakePolicy implements Policy {
     // Half of the words are written byte by byte: ids that encoding the text again would never give.
     for (const word of (cut ? script.slice(0, -CUT.length) : script).split(/(?<= )/))
       ids.push(...(random.next() < 0.5 ? tokenizer.encode(word) : Array.from(new TextEncoder().encode(word))));
-    if (!cut) ids.push(tokenizer.endOfSequence.id);
+    if (!cut) ids.push(stopId);
     const drawn = ids.slice(0, request.sampling.maxTokens);
     const finish = cut || drawn.length < ids.length ? 'length' : 'stop';
     const kept: number[] = [];

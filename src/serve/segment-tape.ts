@@ -85,7 +85,8 @@ export class SegmentTape {
     this.#close(text);
   }
 
-  appendSampled(generation: Generation, text: string): void {
+  /** `stopLength` is how much of the text is the stop token's; the place before it is a boundary too. */
+  appendSampled(generation: Generation, text: string, stopLength: number): void {
     const { tokens, logprobs, kept, versions } = generation;
     const start = this.#extend(tokens.length);
     this.#tokens.extend(0).set(tokens, start);
@@ -97,6 +98,7 @@ export class SegmentTape {
     for (let index = 0; index < tokens.length; index++) ends[start + index] = keptStart + (kept.offsets[index + 1] ?? 0);
     for (const span of versions) this.#versions.push({ version: span.version, start: start + span.start, end: start + span.end });
     this.#sampledCount += tokens.length;
+    if (stopLength > 0) this.#boundaries.push({ textLength: this.#text.length + text.length - stopLength, tokenCount: this.tokenCount - 1 });
     this.#close(text);
   }
 

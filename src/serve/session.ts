@@ -260,12 +260,12 @@ export class RecordingSession {
     tape.appendEnvironment(turn.tail, turn.tailText);
     const promptTokens = tape.tokenCount;
     const sampledText = tokenizer.decode(generation.tokens);
-    tape.appendSampled(generation, sampledText);
+    const stopped = generation.finish === 'stop';
+    const text = stopped ? tokenizer.decode(generation.tokens.subarray(0, -1)) : sampledText;
+    tape.appendSampled(generation, sampledText, sampledText.length - text.length);
     this.#turns++;
     this.#failure = undefined;
 
-    const stopped = generation.finish === 'stop';
-    const text = stopped ? tokenizer.decode(generation.tokens.subarray(0, -1)) : sampledText;
     const { content, calls } = request.parseTools ? parseToolCalls(text) : { content: text, calls: [] };
     this.#served.set(`${request.messages.length} ${echoKey(content, calls)}`, text);
     return {

@@ -10,7 +10,7 @@ export interface ToolCall {
   readonly arguments: string;
 }
 
-export const TOOL_CALL_OPEN = '<tool_call>';
+const TOOL_CALL_OPEN = '<tool_call>';
 const TOOL_CALL_CLOSE = '</tool_call>';
 
 /** JSON with the keys of every object in order: equal values give equal text. */

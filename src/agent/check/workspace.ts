@@ -27,7 +27,7 @@ const SKIPPED_FOLDERS = new Set(['node_modules', '.git']);
 const refused = (reason: string): ToolAnswer => ({ kind: 'refused', reason });
 
 /** Line numbers are part of the text, so that a model never has to count. */
-export function numberedLine(line: number, raw: string): string {
+function numberedLine(line: number, raw: string): string {
   const text = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
   const cut = text.length > MAX_LINE_CHARACTERS ? `${text.slice(0, MAX_LINE_CHARACTERS)} [line cut at ${MAX_LINE_CHARACTERS} of ${text.length} characters]` : text;
   return `${String(line).padStart(5)}  ${cut}`;
