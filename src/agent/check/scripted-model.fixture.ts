@@ -117,7 +117,5 @@ function copy(source, target) {
 
 /** An index that knows one function. */
 export const INDEX: PackageIndex = {
-  names: ['copy'],
-  declarationsOf: () => [],
   lookUp: (name) => (name === 'copy' ? { name: 'copy', file: 'lib/copy.js', line: 10, kind: 'function', isAsync: false, parameters: ['source', 'target'] } : undefined),
 };
