@@ -24,12 +24,10 @@ export interface LookupOrigin {
 export interface PackageIndex {
   /** The best match: same scope or class, same file, imported, then anywhere in the package. */
   lookUp(name: string, from: LookupOrigin): Declaration | undefined;
-}
-
-/** The whole index, for those who make tasks from it. */
-export interface DeclarationIndex extends PackageIndex {
   /** All declarations of a name, in file order. */
   declarationsOf(name: string): readonly Declaration[];
+  /** Each declared name once, in file order. */
+  readonly names: readonly string[];
 }
 
 export interface IndexData {
@@ -90,7 +88,7 @@ function readIndexFile(path: string): IndexData | undefined {
   }
 }
 
-export function createPackageIndex(data: IndexData): DeclarationIndex {
+export function createPackageIndex(data: IndexData): PackageIndex {
   const byName = new Map<string, Declaration[]>();
   const classesByFile = new Map<string, Declaration[]>();
   const functionsByFile = new Map<string, Declaration[]>();
@@ -131,7 +129,7 @@ export function createPackageIndex(data: IndexData): DeclarationIndex {
     }
     return best;
   };
-  return { lookUp, declarationsOf: (name) => byName.get(name) ?? [] };
+  return { lookUp, declarationsOf: (name) => byName.get(name) ?? [], names: [...byName.keys()] };
 }
 
 interface LookupScope {

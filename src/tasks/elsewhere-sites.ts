@@ -7,7 +7,7 @@ import { isInsideAsync } from '../code/functions.ts';
 import type { Declaration } from '../code/declarations.ts';
 import { namesOnLine, receiverOnLine } from '../code/line-names.ts';
 import { isBuiltIn, lastSegment, lookupText } from '../code/lookup-text.ts';
-import type { DeclarationIndex } from '../code/package-index.ts';
+import type { PackageIndex } from '../code/package-index.ts';
 import { childOfKind, operands, type SyntaxNode } from '../code/syntax-tree.ts';
 import type { Random } from '../domain/ids.ts';
 import type { InventedNames } from './invented-names.ts';
@@ -15,7 +15,7 @@ import type { SiteCollector, SiteTexts } from './site-collector.ts';
 
 export interface ElsewhereContext {
   readonly file: string;
-  readonly index: DeclarationIndex;
+  readonly index: PackageIndex;
   readonly invented: InventedNames;
   /** Short string constants of the package, to mistake one for another. */
   readonly strings: readonly string[];
