@@ -18,7 +18,11 @@ import {
 } from './version-directory.ts';
 import { CHECKSUM_FORMAT, checksumOf, imageChecksum, type WeightImage } from './weight-image.ts';
 
-export const VERSION_FORMAT: VersionFormat = { deltaEncoding: 'xor', compressionFormat: 'zstd', checksumFormat: CHECKSUM_FORMAT };
+export const VERSION_FORMAT: VersionFormat = {
+  deltaEncoding: 'xor',
+  compressionFormat: 'zstd',
+  checksumFormat: CHECKSUM_FORMAT,
+};
 
 const WEIGHTS_FILE = 'model-00001-of-00001.safetensors';
 /** Frames compressed or expanded at a time; each uses a thread of the shared pool. */
@@ -47,7 +51,13 @@ export interface EncodeOptions {
   readonly shapes: ReadonlyMap<string, readonly number[]>;
 }
 
-export async function encodeVersion({ identity, next, previous, base, shapes }: EncodeOptions): Promise<EncodedVersion> {
+export async function encodeVersion({
+  identity,
+  next,
+  previous,
+  base,
+  shapes,
+}: EncodeOptions): Promise<EncodedVersion> {
   const stored = new Map<string, TensorData>();
   const checksums: Record<string, string> = {};
   let changedElements = 0;
@@ -58,7 +68,8 @@ export async function encodeVersion({ identity, next, previous, base, shapes }: 
     const changed = next.checksums.get(name) !== previous?.checksums.get(name);
     const difference = old !== undefined && changed ? xorCounting(bytes, old, name) : undefined;
     changedElements += difference?.changedElements ?? (old === undefined ? bytes.byteLength / 2 : 0);
-    if (base === undefined) stored.set(name, { dtype: 'BF16', shape: shapes.get(name) ?? [bytes.byteLength / 2], bytes });
+    if (base === undefined)
+      stored.set(name, { dtype: 'BF16', shape: shapes.get(name) ?? [bytes.byteLength / 2], bytes });
     else if (difference !== undefined) {
       const options = {
         chunkSize: chunkSizeBytes(bytes.byteLength),
@@ -78,7 +89,8 @@ export async function encodeVersion({ identity, next, previous, base, shapes }: 
     weightMap: new Map([...stored.keys()].sort().map((name) => [name, WEIGHTS_FILE])),
   };
   const files: { name: string; chunks: Uint8Array[] }[] = [];
-  if (stored.size > 0) files.push({ name: WEIGHTS_FILE, chunks: encodeSafetensors(stored, sortKeys(checksums), WEIGHTS_FILE) });
+  if (stored.size > 0)
+    files.push({ name: WEIGHTS_FILE, chunks: encodeSafetensors(stored, sortKeys(checksums), WEIGHTS_FILE) });
   const storedBytes = [...stored.values()].reduce((sum, tensor) => sum + tensor.bytes.byteLength, 0);
   files.push({ name: INDEX_FILE, chunks: [formatIndex(index, VERSION_FORMAT, storedBytes)] });
   const wireBytes = files.reduce((sum, file) => file.chunks.reduce((bytes, chunk) => bytes + chunk.byteLength, sum), 0);
@@ -102,12 +114,18 @@ export async function decodeVersion(
     const source = `${formatIdentity(identity)}/${file}`;
     const stored = decodeSafetensors(await readFile(file), source);
     for (const name of stored.tensors.keys())
-      if (index.weightMap.get(name) !== file) throw corrupt(source, `it holds tensor ${name}, which the index does not place there`);
+      if (index.weightMap.get(name) !== file)
+        throw corrupt(source, `it holds tensor ${name}, which the index does not place there`);
     await forEachBounded(stored.tensors, FRAMES_IN_FLIGHT, async ([name, tensor]) => {
-      const bytes = isDelta ? await applyFrame(tensor, previous?.tensors.get(name), name, identity, source) : new Uint8Array(tensor.bytes);
+      const bytes = isDelta
+        ? await applyFrame(tensor, previous?.tensors.get(name), name, identity, source)
+        : new Uint8Array(tensor.bytes);
       const checksum = checksumOf(bytes);
       if (checksum !== stored.metadata[name])
-        throw corrupt(source, `tensor ${name} came out with checksum ${checksum}, published was ${stored.metadata[name] ?? 'none'}`);
+        throw corrupt(
+          source,
+          `tensor ${name} came out with checksum ${checksum}, published was ${stored.metadata[name] ?? 'none'}`,
+        );
       tensors.set(name, bytes);
       checksums.set(name, checksum);
     });
@@ -117,7 +135,10 @@ export async function decodeVersion(
   const image = { tensors, checksums };
   const checksum = imageChecksum(image);
   if (index.imageChecksum !== undefined && checksum !== index.imageChecksum)
-    throw corrupt(formatIdentity(identity), `all tensors together have checksum ${checksum}, published was ${index.imageChecksum}: the base differs`);
+    throw corrupt(
+      formatIdentity(identity),
+      `all tensors together have checksum ${checksum}, published was ${index.imageChecksum}: the base differs`,
+    );
   return image;
 }
 
@@ -131,22 +152,40 @@ async function applyFrame(
   if (old === undefined) throw mismatch(identity, `it changes tensor ${name}, which the base does not have`);
   let difference: Uint8Array;
   try {
-    difference = await expand(tensor.bytes, { chunkSize: chunkSizeBytes(old.byteLength), maxOutputLength: old.byteLength });
+    difference = await expand(tensor.bytes, {
+      chunkSize: chunkSizeBytes(old.byteLength),
+      maxOutputLength: old.byteLength,
+    });
   } catch (error) {
-    throw corrupt(source, `the difference of tensor ${name} does not expand (${error instanceof Error ? error.message : String(error)})`, error);
+    throw corrupt(
+      source,
+      `the difference of tensor ${name} does not expand (${error instanceof Error ? error.message : String(error)})`,
+      error,
+    );
   }
   if (difference.byteLength !== old.byteLength)
-    throw corrupt(source, `the difference of tensor ${name} has ${difference.byteLength} bytes, the tensor ${old.byteLength}`);
+    throw corrupt(
+      source,
+      `the difference of tensor ${name} has ${difference.byteLength} bytes, the tensor ${old.byteLength}`,
+    );
   return xorCounting(difference, old, name).bytes;
 }
 
 /** XOR of two equally long buffers in a new one, and how many 16-bit elements of it are not 0. Four bytes at a time. */
-function xorCounting(left: Uint8Array, right: Uint8Array, name: string): { bytes: Uint8Array; changedElements: number } {
+function xorCounting(
+  left: Uint8Array,
+  right: Uint8Array,
+  name: string,
+): { bytes: Uint8Array; changedElements: number } {
   const sizeBytes = left.byteLength;
   if (right.byteLength !== sizeBytes)
-    throw new HoneError('delta-base-mismatch', `Tensor ${name} has ${sizeBytes} bytes, in the version before it had ${right.byteLength}.`, {
-      cure: 'Shapes never change within a run; start a new run for another model.',
-    });
+    throw new HoneError(
+      'delta-base-mismatch',
+      `Tensor ${name} has ${sizeBytes} bytes, in the version before it had ${right.byteLength}.`,
+      {
+        cure: 'Shapes never change within a run; start a new run for another model.',
+      },
+    );
   const bytes = new Uint8Array(sizeBytes);
   const words = sizeBytes >>> 2;
   const leftWords = wordsOf(left, words);

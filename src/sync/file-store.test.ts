@@ -14,7 +14,11 @@ describeWeightStore(
   'a directory',
   async () => {
     const root = await mkdtemp(join(tmpdir(), 'hone-store-'));
-    return { store: await FileStore.open(root), other: await FileStore.open(root), [Symbol.asyncDispose]: () => rm(root, { recursive: true }) };
+    return {
+      store: await FileStore.open(root),
+      other: await FileStore.open(root),
+      [Symbol.asyncDispose]: () => rm(root, { recursive: true }),
+    };
   },
   { describe, expect, it },
 );
@@ -52,7 +56,9 @@ it('keeps the pointer swappable whenever a process that swaps it is killed', asy
     }`;
   let before = 0;
   for (const delayMs of [3, 11, 20]) {
-    const child = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     await once(child.stdout, 'data');
     await new Promise((resolve) => setTimeout(resolve, delayMs));
     child.kill('SIGKILL');
@@ -64,6 +70,21 @@ it('keeps the pointer swappable whenever a process that swaps it is killed', asy
     before = Number(pointer?.value ?? 0) + 1;
     expect(await store.compareAndSwapPointer('count', pointer?.tag, String(before))).toBe('swapped');
   }
+});
+
+it('shows an object under no name but its own while it is written', async () => {
+  const store = await FileStore.open(root);
+  let isDone = false;
+  const put = store
+    .putObject(
+      'run/weights',
+      Array.from({ length: 64 }, () => new Uint8Array(200_000)),
+    )
+    .then(() => (isDone = true));
+  const names = new Set<string>();
+  while (!isDone) for (const name of await readdir(join(root, 'run')).catch(() => [])) names.add(name);
+  await put;
+  expect([...names].filter((name) => name !== 'weights')).toEqual([]);
 });
 
 it('clears away temporary files of writers that died long ago, not those of living ones', async () => {
@@ -79,9 +100,15 @@ it('says when a pointer was tampered with, and when the root is a file', async (
   await store.compareAndSwapPointer('latest', undefined, 'a');
   await store.readPointer('latest');
   await rm(join(root, '.pointers/latest/00000001'));
-  await expect(store.readPointer('latest')).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining('removed by hand') });
+  await expect(store.readPointer('latest')).rejects.toMatchObject({
+    code: 'store-failed',
+    message: expect.stringContaining('removed by hand'),
+  });
   await writeFile(join(root, 'file'), '');
-  await expect(FileStore.open(join(root, 'file'))).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining(join(root, 'file')) });
+  await expect(FileStore.open(join(root, 'file'))).rejects.toMatchObject({
+    code: 'store-failed',
+    message: expect.stringContaining(join(root, 'file')),
+  });
 });
 
 it('says that the disk is full, leaves nothing partial and works again once there is room', async (context) => {

@@ -35,7 +35,8 @@ export class FileStore implements WeightStore {
       for (const file of await readdir(store.#temporaryDirectory)) {
         const path = join(store.#temporaryDirectory, file);
         const information = await stat(path).catch(() => undefined); // Its writer may finish and remove it meanwhile.
-        if (information !== undefined && now() - information.mtimeMs > ABANDONED_AFTER_MS) await rm(path, { force: true });
+        if (information !== undefined && now() - information.mtimeMs > ABANDONED_AFTER_MS)
+          await rm(path, { force: true });
       }
     } catch (error) {
       throw storeFailure('open the weight store', root, error);
@@ -99,7 +100,11 @@ export class FileStore implements WeightStore {
     return { value: Buffer.from(value).toString('utf8'), tag: String(generation) };
   }
 
-  async compareAndSwapPointer(name: string, expectedTag: string | undefined, value: string): Promise<'swapped' | 'conflict'> {
+  async compareAndSwapPointer(
+    name: string,
+    expectedTag: string | undefined,
+    value: string,
+  ): Promise<'swapped' | 'conflict'> {
     checkStoreKey(name);
     const expected = expectedTag === undefined ? 0 : Number(expectedTag);
     const result = await this.#create(this.#generationPath(name, expected + 1), [Buffer.from(value)]);
@@ -122,7 +127,10 @@ export class FileStore implements WeightStore {
   async #listNewestGeneration(name: string): Promise<number> {
     const directory = join(this.root, POINTERS, name);
     try {
-      return (await readdir(directory)).reduce((newest, file) => Math.max(newest, /^\d+$/.test(file) ? Number(file) : 0), 0);
+      return (await readdir(directory)).reduce(
+        (newest, file) => Math.max(newest, /^\d+$/.test(file) ? Number(file) : 0),
+        0,
+      );
     } catch (error) {
       if (errnoCode(error) === 'ENOENT') return 0;
       throw storeFailure('read the pointer', directory, error);
@@ -149,8 +157,12 @@ function equalsChunks(stored: Uint8Array, chunks: readonly Uint8Array[]): boolea
 }
 
 function storeFailure(action: string, path: string, error: unknown): HoneError {
-  return new HoneError('store-failed', `Could not ${action} ${path}: ${error instanceof Error ? error.message : String(error)}.`, {
-    cure: 'Check that the weight store is a readable and writable directory on a disk that is mounted.',
-    cause: error,
-  });
+  return new HoneError(
+    'store-failed',
+    `Could not ${action} ${path}: ${error instanceof Error ? error.message : String(error)}.`,
+    {
+      cure: 'Check that the weight store is a readable and writable directory on a disk that is mounted.',
+      cause: error,
+    },
+  );
 }

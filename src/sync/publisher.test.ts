@@ -27,21 +27,29 @@ beforeEach(async () => {
 afterEach(() => rm(root, { recursive: true, force: true }));
 
 const open = (on: WeightStore = store): Promise<Publisher> => Publisher.open(on, PUBLISHER_OPTIONS);
-const publish = (publisher: Publisher, salt = 1): ReturnType<Publisher['publish']> => publisher.publish(weightsOf(salt, publisher.version + 1), SHAPES);
+const publish = (publisher: Publisher, salt = 1): ReturnType<Publisher['publish']> =>
+  publisher.publish(weightsOf(salt, publisher.version + 1), SHAPES);
 
 /** What a replica that only has the boot weights gets to see. */
 async function visible(): Promise<{ text: string; version: number; tensors: ReadonlyMap<string, Uint8Array> }> {
   const text = (await store.readPointer(LATEST_POINTER))?.value;
   if (text === undefined) return { text: '', version: 0, tensors: PUBLISHER_OPTIONS.bootWeights };
   const identity = parseIdentity(text, 'latest');
-  const image = await loadVersion(store, identity, { version: policyVersion(0), image: imageOf(PUBLISHER_OPTIONS.bootWeights) });
+  const image = await loadVersion(store, identity, {
+    version: policyVersion(0),
+    image: imageOf(PUBLISHER_OPTIONS.bootWeights),
+  });
   return { text, version: identity.version, tensors: image.tensors };
 }
 
 /** Every value that the pointer ever had, and every version directory there is. */
 const history = (): Promise<string[]> =>
-  readdir(join(root, '.pointers/latest')).then((files) => Promise.all(files.sort().map((file) => readFile(join(root, '.pointers/latest', file), 'utf8'))));
-const directories = async (): Promise<string[]> => [...new Set((await store.list('run/')).map((key) => key.slice(0, key.lastIndexOf('/'))))];
+  readdir(join(root, '.pointers/latest')).then((files) =>
+    Promise.all(files.sort().map((file) => readFile(join(root, '.pointers/latest', file), 'utf8'))),
+  );
+const directories = async (): Promise<string[]> => [
+  ...new Set((await store.list('run/')).map((key) => key.slice(0, key.lastIndexOf('/')))),
+];
 
 it('publishes deltas with an anchor at every fourth version, each visible when its report is there', async () => {
   const publisher = await open();
@@ -71,11 +79,13 @@ it('copies the tensors before the first wait: the trainer may go on at once', as
 
 it('takes views into shared memory', async () => {
   const publisher = await open();
-  const shared = new Map([...weightsOf(1, 1)].map(([name, bytes]) => {
-    const view = new Uint8Array(new SharedArrayBuffer(bytes.byteLength + 2), 2, bytes.byteLength);
-    view.set(bytes);
-    return [name, view];
-  }));
+  const shared = new Map(
+    [...weightsOf(1, 1)].map(([name, bytes]) => {
+      const view = new Uint8Array(new SharedArrayBuffer(bytes.byteLength + 2), 2, bytes.byteLength);
+      view.set(bytes);
+      return [name, view];
+    }),
+  );
   await publisher.publish(shared, SHAPES);
   expect((await visible()).tensors).toEqual(weightsOf(1, 1));
 });
@@ -87,10 +97,15 @@ it('refuses other tensors than the run has, all problems at once, and a second p
   tensors.set('extra', new Uint8Array(2)).set('salt', new Uint8Array(2));
   await expect(publisher.publish(tensors, new Map([...SHAPES, ['model.layers.0.weight', [1]]]))).rejects.toMatchObject({
     code: 'delta-base-mismatch',
-    message: expect.stringMatching(/model\.norm\.weight is missing; .*salt has 2 bytes.*; model\.layers\.0\.weight has 6000 bytes of bf16, its shape is \[1\].*; extra is new/),
+    message: expect.stringMatching(
+      /model\.norm\.weight is missing; .*salt has 2 bytes.*; model\.layers\.0\.weight has 6000 bytes of bf16, its shape is \[1\].*; extra is new/,
+    ),
   });
   const first = publish(publisher);
-  await expect(publish(publisher)).rejects.toMatchObject({ code: 'pointer-conflict', message: expect.stringContaining('still being published') });
+  await expect(publish(publisher)).rejects.toMatchObject({
+    code: 'pointer-conflict',
+    message: expect.stringContaining('still being published'),
+  });
   await first;
   expect(await publish(publisher)).toMatchObject({ version: 2 });
 });
@@ -109,7 +124,12 @@ describe('resumed', () => {
   it('boots from a later version when its weights are those that were published, and only then', async () => {
     const publisher = await open();
     for (let count = 0; count < 3; count++) await publish(publisher);
-    const at = (version: number, salt: number): Promise<Publisher> => Publisher.open(store, { ...PUBLISHER_OPTIONS, bootVersion: policyVersion(version), bootWeights: weightsOf(salt, version) });
+    const at = (version: number, salt: number): Promise<Publisher> =>
+      Publisher.open(store, {
+        ...PUBLISHER_OPTIONS,
+        bootVersion: policyVersion(version),
+        bootWeights: weightsOf(salt, version),
+      });
     expect((await at(3, 1)).version).toBe(3);
     expect((await at(2, 1)).version).toBe(3);
     await expect(at(3, 2)).rejects.toMatchObject({ code: 'checksum-mismatch' });
@@ -120,18 +140,36 @@ describe('resumed', () => {
   it('refuses a foreign run, a pointer that names no version, and a broken chain', async () => {
     const publisher = await open();
     for (let count = 0; count < 6; count++) await publish(publisher);
-    await expect(Publisher.open(store, { ...PUBLISHER_OPTIONS, runId: 'other' })).rejects.toMatchObject({ code: 'pointer-conflict', message: expect.stringContaining('belongs to run run') });
-    await expect(Publisher.open(store, { ...PUBLISHER_OPTIONS, anchorEvery: 0 })).rejects.toMatchObject({ code: 'invalid-config' });
+    await expect(Publisher.open(store, { ...PUBLISHER_OPTIONS, runId: 'other' })).rejects.toMatchObject({
+      code: 'pointer-conflict',
+      message: expect.stringContaining('belongs to run run'),
+    });
+    await expect(Publisher.open(store, { ...PUBLISHER_OPTIONS, anchorEvery: 0 })).rejects.toMatchObject({
+      code: 'invalid-config',
+    });
     const weights = join(root, 'run/weight_v000005/model-00001-of-00001.safetensors');
     const whole = await readFile(weights);
     await truncate(weights, whole.byteLength - 1);
-    await expect(open()).rejects.toMatchObject({ code: 'invalid-safetensors', message: expect.stringContaining('weight_v000005') });
+    await expect(open()).rejects.toMatchObject({
+      code: 'invalid-safetensors',
+      message: expect.stringContaining('weight_v000005'),
+    });
     await writeFile(weights, whole.fill(0, whole.byteLength - 9, whole.byteLength - 5));
     await expect(open()).rejects.toMatchObject({ code: 'checksum-mismatch' });
     await rm(join(root, 'run/weight_v000005'), { recursive: true });
-    await expect(open()).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining('run/weight_v000005/model.safetensors.index.json') });
-    await store.compareAndSwapPointer(LATEST_POINTER, (await store.readPointer(LATEST_POINTER))?.tag, 'latest and greatest');
-    await expect(open()).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining('latest and greatest') });
+    await expect(open()).rejects.toMatchObject({
+      code: 'store-failed',
+      message: expect.stringContaining('run/weight_v000005/model.safetensors.index.json'),
+    });
+    await store.compareAndSwapPointer(
+      LATEST_POINTER,
+      (await store.readPointer(LATEST_POINTER))?.tag,
+      'latest and greatest',
+    );
+    await expect(open()).rejects.toMatchObject({
+      code: 'store-failed',
+      message: expect.stringContaining('latest and greatest'),
+    });
   });
 
   it('needs an anchor when the boot weights are not at hand', async () => {
@@ -143,23 +181,42 @@ describe('resumed', () => {
     await publish(publisher);
     await publish(publisher);
     const later = parseIdentity((await visible()).text, 'latest');
-    expect((await loadVersion(store, later, { version: policyVersion(1), image: imageOf(new Map()) })).tensors).toEqual(weightsOf(1, 5));
-    await expect(loadVersion(store, identity, { version: policyVersion(4), image: local.image })).rejects.toMatchObject({
-      code: 'delta-base-mismatch',
-      message: 'Version 3 of run builds on version 2, local is 4, and no full anchor lies between.',
-    });
+    expect((await loadVersion(store, later, { version: policyVersion(1), image: imageOf(new Map()) })).tensors).toEqual(
+      weightsOf(1, 5),
+    );
+    await expect(loadVersion(store, identity, { version: policyVersion(4), image: local.image })).rejects.toMatchObject(
+      {
+        code: 'delta-base-mismatch',
+        message: 'Version 3 of run builds on version 2, local is 4, and no full anchor lies between.',
+      },
+    );
     await rm(join(root, 'run/weight_v000004'), { recursive: true });
-    await expect(loadVersion(store, later, local)).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining('weight_v000004') });
+    await expect(loadVersion(store, later, local)).rejects.toMatchObject({
+      code: 'store-failed',
+      message: expect.stringContaining('weight_v000004'),
+    });
   });
 });
 
 describe('when the store fails', () => {
   const calls: [string, (call: StoreCall) => boolean][] = [
-    ['before the weights', ({ operation, name, when }) => operation === 'putObject' && name.endsWith('.safetensors') && when === 'before'],
-    ['after the weights', ({ operation, name, when }) => operation === 'putObject' && name.endsWith('.safetensors') && when === 'after'],
-    ['after the index', ({ operation, name, when }) => operation === 'putObject' && name.endsWith('.json') && when === 'after'],
+    [
+      'before the weights',
+      ({ operation, name, when }) => operation === 'putObject' && name.endsWith('.safetensors') && when === 'before',
+    ],
+    [
+      'after the weights',
+      ({ operation, name, when }) => operation === 'putObject' && name.endsWith('.safetensors') && when === 'after',
+    ],
+    [
+      'after the index',
+      ({ operation, name, when }) => operation === 'putObject' && name.endsWith('.json') && when === 'after',
+    ],
     ['before the swap', ({ operation, when }) => operation === 'compareAndSwapPointer' && when === 'before'],
-    ['after the swap, without an answer', ({ operation, when }) => operation === 'compareAndSwapPointer' && when === 'after'],
+    [
+      'after the swap, without an answer',
+      ({ operation, when }) => operation === 'compareAndSwapPointer' && when === 'after',
+    ],
   ];
   it.each(calls)('%s, the next publish is right', async (_, fails) => {
     let isFailing = false;
@@ -199,7 +256,10 @@ it('on a full disk says so and publishes on once there is room', async (context)
       failure = error;
     }
   }
-  expect(failure).toMatchObject({ code: 'store-failed', message: expect.stringMatching(/^The disk is full: could not write .*weight_v0000\d\d\/model/) });
+  expect(failure).toMatchObject({
+    code: 'store-failed',
+    message: expect.stringMatching(/^The disk is full: could not write .*weight_v0000\d\d\/model/),
+  });
   const reached = publisher.version;
   expect(await visible()).toMatchObject({ version: reached, tensors: weightsOf(1, reached) });
   await expect(publish(publisher)).rejects.toMatchObject({ code: 'store-failed' });
@@ -219,7 +279,10 @@ describe('two publishers', () => {
       expect(await visible()).toMatchObject({ version, tensors: weightsOf(winner, version) });
       const loser = publishers[1 - winner] ?? expect.fail('no loser');
       expect(loser.version).toBe(version - 1);
-      await expect(publish(loser)).rejects.toMatchObject({ code: 'pointer-conflict', cure: expect.stringContaining('Stop one of the two') });
+      await expect(publish(loser)).rejects.toMatchObject({
+        code: 'pointer-conflict',
+        cure: expect.stringContaining('Stop one of the two'),
+      });
     }
   });
 
@@ -269,7 +332,11 @@ describe('a killed publisher', () => {
     // A publish makes four calls: read the pointer, put weights, put the index, swap.
     for (const call of [1, 2, 3, 4, 8]) {
       const { version: before } = await visible();
-      expect(() => execFileSync(process.execPath, [script, root, String(call), String(call)], { stdio: ['ignore', 'pipe', 'inherit'] })).toThrow();
+      expect(() =>
+        execFileSync(process.execPath, [script, root, String(call), String(call)], {
+          stdio: ['ignore', 'pipe', 'inherit'],
+        }),
+      ).toThrow();
       const published = call > 4 ? 1 : 0;
       expect((await visible()).version).toBe(before + published);
       await expectWhole([call, 999], before + published);

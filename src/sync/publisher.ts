@@ -77,16 +77,25 @@ export class Publisher {
       });
     const boot = imageOf(bootWeights);
     const pointer = await store.readPointer(LATEST_POINTER);
-    if (pointer === undefined) return new Publisher(store, options, { identity: undefined, version: bootVersion, image: boot });
+    if (pointer === undefined)
+      return new Publisher(store, options, { identity: undefined, version: bootVersion, image: boot });
     const identity = parseIdentity(pointer.value, `Pointer ${LATEST_POINTER}`);
     if (identity.runId !== runId)
-      throw new HoneError('pointer-conflict', `The weight store already belongs to run ${identity.runId}, this run is ${runId}.`, {
-        cure: 'Give each run its own folder, or resume the run that the store belongs to.',
-      });
+      throw new HoneError(
+        'pointer-conflict',
+        `The weight store already belongs to run ${identity.runId}, this run is ${runId}.`,
+        {
+          cure: 'Give each run its own folder, or resume the run that the store belongs to.',
+        },
+      );
     if (identity.version < bootVersion)
-      throw new HoneError('pointer-rewind', `Run ${runId} has published version ${identity.version}, but is to boot from version ${bootVersion}.`, {
-        cure: 'Boot from the weights of the published version or an older one.',
-      });
+      throw new HoneError(
+        'pointer-rewind',
+        `Run ${runId} has published version ${identity.version}, but is to boot from version ${bootVersion}.`,
+        {
+          cure: 'Boot from the weights of the published version or an older one.',
+        },
+      );
     const image = await loadVersion(store, identity, { version: bootVersion, image: boot });
     return new Publisher(store, options, { identity, version: identity.version, image });
   }
@@ -106,9 +115,14 @@ export class Publisher {
    * Throws `pointer-conflict` when another publisher moved the pointer, `store-failed` when the store did not take the bytes;
    * after either the baseline is where it was.
    */
-  async publish(tensors: ReadonlyMap<string, Uint8Array>, shapes: ReadonlyMap<string, readonly number[]>): Promise<PublishReport> {
+  async publish(
+    tensors: ReadonlyMap<string, Uint8Array>,
+    shapes: ReadonlyMap<string, readonly number[]>,
+  ): Promise<PublishReport> {
     if (this.#isPublishing)
-      throw new HoneError('pointer-conflict', `Version ${this.#current.version + 1} is still being published.`, { cure: 'Await each publish before the next.' });
+      throw new HoneError('pointer-conflict', `Version ${this.#current.version + 1} is still being published.`, {
+        cure: 'Await each publish before the next.',
+      });
     this.#isPublishing = true;
     try {
       const startedMs = this.#now();
@@ -120,7 +134,9 @@ export class Publisher {
         identity: { runId: this.#runId, version, attempt: 0 },
         next: image,
         previous: this.#current.image,
-        base: anchor ? undefined : (this.#current.identity ?? { runId: this.#runId, version: this.#current.version, attempt: 0 }),
+        base: anchor
+          ? undefined
+          : (this.#current.identity ?? { runId: this.#runId, version: this.#current.version, attempt: 0 }),
         shapes,
       });
       const encodedMs = this.#now();
@@ -152,18 +168,25 @@ export class Publisher {
       const old = baseline.tensors.get(name);
       const shape = shapes.get(name);
       if (old === undefined) problems.push(`${name} is new`);
-      else if (old.byteLength !== bytes.byteLength) problems.push(`${name} has ${bytes.byteLength} bytes, the version before ${old.byteLength}`);
+      else if (old.byteLength !== bytes.byteLength)
+        problems.push(`${name} has ${bytes.byteLength} bytes, the version before ${old.byteLength}`);
       else if (shape === undefined || elementCount(shape) !== bytes.byteLength / 2)
-        problems.push(`${name} has ${bytes.byteLength} bytes of bf16, its shape is ${shape === undefined ? 'not given' : `[${shape.join(', ')}]`}`);
+        problems.push(
+          `${name} has ${bytes.byteLength} bytes of bf16, its shape is ${shape === undefined ? 'not given' : `[${shape.join(', ')}]`}`,
+        );
       const isSame = old !== undefined && Buffer.compare(old, bytes) === 0;
       const kept = isSame ? old : new Uint8Array(bytes);
       copies.set(name, kept);
       checksums.set(name, (isSame ? baseline.checksums.get(name) : undefined) ?? checksumOf(kept));
     }
     if (problems.length > 0)
-      throw new HoneError('delta-base-mismatch', `The tensors to publish are not those of the run: ${problems.join('; ')}.`, {
-        cure: 'Publish every tensor of the model that the run booted from, as bf16.',
-      });
+      throw new HoneError(
+        'delta-base-mismatch',
+        `The tensors to publish are not those of the run: ${problems.join('; ')}.`,
+        {
+          cure: 'Publish every tensor of the model that the run booted from, as bf16.',
+        },
+      );
     return { tensors: copies, checksums };
   }
 
@@ -182,15 +205,20 @@ export class Publisher {
       const identity = { runId: this.#runId, version, attempt };
       if (await this.#uploadAs(identity, encoded)) return identity;
     }
-    throw new HoneError('store-failed', `The store holds ${MAX_ATTEMPTS} directories of version ${version} that were never made visible.`, {
-      cure: `Remove ${this.#runId}/weight_v${String(version).padStart(6, '0')}* from the weight store.`,
-    });
+    throw new HoneError(
+      'store-failed',
+      `The store holds ${MAX_ATTEMPTS} directories of version ${version} that were never made visible.`,
+      {
+        cure: `Remove ${this.#runId}/weight_v${String(version).padStart(6, '0')}* from the weight store.`,
+      },
+    );
   }
 
   /** False when other bytes already have this name. Identical files of a killed upload are completed. */
   async #uploadAs(identity: VersionIdentity, encoded: EncodedVersion): Promise<boolean> {
     for (const file of encoded.files)
-      if ((await this.#store.putObject(`${formatIdentity(identity)}/${file.name}`, file.chunks)) === 'different') return false;
+      if ((await this.#store.putObject(`${formatIdentity(identity)}/${file.name}`, file.chunks)) === 'different')
+        return false;
     return true;
   }
 
@@ -216,7 +244,8 @@ export class Publisher {
   async #removeLeftovers({ runId, version, attempt: published }: VersionIdentity): Promise<void> {
     for (let attempt = 0; attempt < published; attempt++) {
       try {
-        for (const key of await this.#store.list(`${formatIdentity({ runId, version, attempt })}/`)) await this.#store.remove(key);
+        for (const key of await this.#store.list(`${formatIdentity({ runId, version, attempt })}/`))
+          await this.#store.remove(key);
       } catch (error) {
         // The version is visible; what stays behind costs space and nothing else.
         if (!(error instanceof HoneError)) throw error;
@@ -225,8 +254,12 @@ export class Publisher {
   }
 
   #conflict(found: string | undefined): HoneError {
-    return new HoneError('pointer-conflict', `Another publisher moved the pointer of run ${this.#runId} to ${found ?? 'nothing'} after version ${this.#current.version}.`, {
-      cure: 'Stop one of the two processes that train this run; then resume, which continues from the published version.',
-    });
+    return new HoneError(
+      'pointer-conflict',
+      `Another publisher moved the pointer of run ${this.#runId} to ${found ?? 'nothing'} after version ${this.#current.version}.`,
+      {
+        cure: 'Stop one of the two processes that train this run; then resume, which continues from the published version.',
+      },
+    );
   }
 }

@@ -22,16 +22,25 @@ export function weightsOf(salt: number, version: number): Map<string, Uint8Array
   const weights = new Map<string, Uint8Array>();
   for (const [name, shape] of SHAPES) {
     const random = createRandom(7);
-    const elements = Uint16Array.from({ length: shape.reduce((product, extent) => product * extent, 1) }, () => random.below(65_536));
+    const elements = Uint16Array.from({ length: shape.reduce((product, extent) => product * extent, 1) }, () =>
+      random.below(65_536),
+    );
     const changes = createRandom(salt * 100_003 + version);
-    if (version > 0) for (let count = 0; count < elements.length / 20; count++) elements[changes.below(elements.length)] = changes.below(65_536);
+    if (version > 0)
+      for (let count = 0; count < elements.length / 20; count++)
+        elements[changes.below(elements.length)] = changes.below(65_536);
     if (name === 'salt') elements.set([salt, version]);
     weights.set(name, new Uint8Array(elements.buffer));
   }
   return weights;
 }
 
-export const PUBLISHER_OPTIONS: PublisherOptions = { runId: 'run', bootVersion: policyVersion(0), bootWeights: weightsOf(0, 0), anchorEvery: 4 };
+export const PUBLISHER_OPTIONS: PublisherOptions = {
+  runId: 'run',
+  bootVersion: policyVersion(0),
+  bootWeights: weightsOf(0, 0),
+  anchorEvery: 4,
+};
 
 async function main([root = '', salt = '', killBeforeCall = '']: readonly string[]): Promise<never> {
   let calls = -Infinity;

@@ -53,11 +53,21 @@ class RecordingReplica implements SyncedReplica {
 }
 
 const openPublisher = (): Promise<Publisher> => Publisher.open(store, PUBLISHER_OPTIONS);
-const publish = (publisher: Publisher, salt = 1): ReturnType<Publisher['publish']> => publisher.publish(weightsOf(salt, publisher.version + 1), SHAPES);
+const publish = (publisher: Publisher, salt = 1): ReturnType<Publisher['publish']> =>
+  publisher.publish(weightsOf(salt, publisher.version + 1), SHAPES);
 
-function follow(replica: RecordingReplica, on: WeightStore = store): { reconciler: ReplicaReconciler; events: ReconcilerEvent[] } {
+function follow(
+  replica: RecordingReplica,
+  on: WeightStore = store,
+): { reconciler: ReplicaReconciler; events: ReconcilerEvent[] } {
   const events: ReconcilerEvent[] = [];
-  return { reconciler: new ReplicaReconciler(on, replica, { baseWeights: replica.served, onEvent: (event) => events.push(event) }), events };
+  return {
+    reconciler: new ReplicaReconciler(on, replica, {
+      baseWeights: replica.served,
+      onEvent: (event) => events.push(event),
+    }),
+    events,
+  };
 }
 
 it('brings a replica from any version to any later one, by deltas or through an anchor', async () => {
@@ -74,7 +84,14 @@ it('brings a replica from any version to any later one, by deltas or through an 
         expect(result).toEqual({ kind: 'current', version: versions });
         expect(events).toEqual([]);
       } else {
-        expect(result).toMatchObject({ kind: 'committed', from, version: versions, stagedTensors: 4, stagedBytes: 12_206, pauseMs: 3 });
+        expect(result).toMatchObject({
+          kind: 'committed',
+          from,
+          version: versions,
+          stagedTensors: 4,
+          stagedBytes: 12_206,
+          pauseMs: 3,
+        });
         expect(events).toMatchObject([{ type: 'weights-committed', from, version: versions }]);
       }
       expect(replica.served).toEqual(target);
@@ -129,7 +146,10 @@ describe('a failure', () => {
     const { reconciler, events } = follow(replica);
     await publish(publisher);
     replica.failStage = 'model.layers.1.weight';
-    expect(await reconciler.poll()).toMatchObject({ kind: 'retry', error: { message: 'no memory for model.layers.1.weight' } });
+    expect(await reconciler.poll()).toMatchObject({
+      kind: 'retry',
+      error: { message: 'no memory for model.layers.1.weight' },
+    });
     expect(events).toMatchObject([{ type: 'sync-retry', version: 0 }]);
     expect([replica.version, replica.served, replica.commits]).toEqual([0, weightsOf(0, 0), []]);
     expect(reconciler.state).toBe('idle');
@@ -162,7 +182,10 @@ describe('a failure', () => {
     await writeFile(path, flipped);
     expect(await reconciler.poll()).toMatchObject({ kind: 'retry', error: { code: 'checksum-mismatch' } });
     await rm(path);
-    expect(await reconciler.poll()).toMatchObject({ kind: 'retry', error: { code: 'store-failed', message: expect.stringContaining('weight_v000001/model-00001') } });
+    expect(await reconciler.poll()).toMatchObject({
+      kind: 'retry',
+      error: { code: 'store-failed', message: expect.stringContaining('weight_v000001/model-00001') },
+    });
     expect([replica.version, replica.stageCalls]).toEqual([0, []]);
     await writeFile(path, whole);
     expect(await reconciler.poll()).toMatchObject({ kind: 'committed', version: 1 });
@@ -175,12 +198,18 @@ describe('a failure', () => {
     const { reconciler, events } = follow(replica);
     await publish(publisher);
     replica.failCommit = true;
-    await expect(reconciler.poll()).rejects.toMatchObject({ code: 'engine-failed', cure: expect.stringContaining('Replace the replica'), cause: { message: 'device lost' } });
+    await expect(reconciler.poll()).rejects.toMatchObject({
+      code: 'engine-failed',
+      cure: expect.stringContaining('Replace the replica'),
+      cause: { message: 'device lost' },
+    });
     expect(reconciler.state).toBe('failed');
     expect(events).toMatchObject([{ type: 'sync-failed', version: 1 }]);
     replica.failCommit = false;
     await expect(reconciler.poll()).rejects.toMatchObject({ code: 'engine-failed' });
-    await expect(reconciler.run({ pollEveryMs: 1, signal: AbortSignal.timeout(5000) })).rejects.toMatchObject({ code: 'engine-failed' });
+    await expect(reconciler.run({ pollEveryMs: 1, signal: AbortSignal.timeout(5000) })).rejects.toMatchObject({
+      code: 'engine-failed',
+    });
     expect(replica.commits).toEqual([1]);
     expect(reconciler.state).toBe('failed');
   });
@@ -195,14 +224,18 @@ describe('a failure', () => {
 });
 
 describe('a pointer', () => {
-  const point = async (value: string): Promise<unknown> => store.compareAndSwapPointer(LATEST_POINTER, (await store.readPointer(LATEST_POINTER))?.tag, value);
+  const point = async (value: string): Promise<unknown> =>
+    store.compareAndSwapPointer(LATEST_POINTER, (await store.readPointer(LATEST_POINTER))?.tag, value);
 
   it('whose text names no version raises, and never falls back to other weights', async () => {
     await publish(await openPublisher());
     const replica = new RecordingReplica();
     const { reconciler } = follow(replica);
     await point('run/weight_v1');
-    await expect(reconciler.poll()).rejects.toMatchObject({ code: 'store-failed', message: expect.stringContaining('"run/weight_v1", which names no weight version') });
+    await expect(reconciler.poll()).rejects.toMatchObject({
+      code: 'store-failed',
+      message: expect.stringContaining('"run/weight_v1", which names no weight version'),
+    });
     expect([replica.version, replica.stageCalls]).toEqual([0, []]);
   });
 
@@ -212,7 +245,10 @@ describe('a pointer', () => {
     const { reconciler } = follow(replica);
     await reconciler.poll();
     await point('other/weight_v000002');
-    await expect(reconciler.poll()).rejects.toMatchObject({ code: 'pointer-conflict', message: expect.stringContaining('belongs to run other') });
+    await expect(reconciler.poll()).rejects.toMatchObject({
+      code: 'pointer-conflict',
+      message: expect.stringContaining('belongs to run other'),
+    });
     const fresh = new ReplicaReconciler(store, new RecordingReplica(), { baseWeights: weightsOf(0, 0), runId: 'run' });
     await expect(fresh.poll()).rejects.toMatchObject({ code: 'pointer-conflict' });
     expect(replica.version).toBe(1);
@@ -241,43 +277,69 @@ it('shares one reconciliation among polls that come together', async () => {
   expect(replica.commits).toEqual([1]);
 });
 
-it('runs until aborted: a wake brings the next version at once, also one that comes during a poll', async () => {
+/** Runs the reconciler's loop while `work` does its part; `next` resolves at the following event. */
+async function whileRunning(
+  replica: RecordingReplica,
+  pollEveryMs: number,
+  work: (loop: { reconciler: ReplicaReconciler; next: () => Promise<void> }) => Promise<void>,
+): Promise<void> {
+  let happened = (): void => undefined;
+  const reconciler = new ReplicaReconciler(store, replica, { baseWeights: replica.served, onEvent: () => happened() });
+  const abort = new AbortController();
+  const running = reconciler.run({ pollEveryMs, signal: abort.signal });
+  try {
+    await work({ reconciler, next: () => new Promise((resolve) => (happened = resolve)) });
+  } finally {
+    abort.abort();
+    await running;
+  }
+}
+
+it('runs until aborted; a wake brings the next version at once, and wakes that come together count as one', async () => {
   const publisher = await openPublisher();
   const replica = new RecordingReplica();
-  let committed = (): void => undefined;
-  const states = new Set<string>();
-  const reconciler = new ReplicaReconciler(store, replica, { baseWeights: replica.served, onEvent: () => committed() });
-  const stage = replica.stage.bind(replica);
-  replica.stage = (name, bytes): Promise<void> => (states.add(reconciler.state), stage(name, bytes));
-  const commit = replica.commit.bind(replica);
-  replica.commit = (version): Promise<{ pauseMs: number }> => (states.add(reconciler.state), commit(version));
-  const abort = new AbortController();
-  const running = reconciler.run({ pollEveryMs: 600_000, signal: abort.signal });
-  for (let version = 1; version <= 5; version++) {
-    const done = new Promise<void>((resolve) => (committed = resolve));
-    await publish(publisher);
-    reconciler.wake();
-    reconciler.wake();
-    await done;
-    expect(replica.version).toBe(version);
-  }
-  abort.abort();
-  await running;
-  expect([...states]).toEqual(['staging', 'committing']);
+  await whileRunning(replica, 600_000, async ({ reconciler, next }) => {
+    for (let version = 1; version <= 5; version++) {
+      await publish(publisher);
+      const committed = next();
+      reconciler.wake();
+      reconciler.wake();
+      await committed;
+      expect(replica.version).toBe(version);
+    }
+  });
   expect(replica.served).toEqual(weightsOf(1, 5));
+  expect(replica.commits).toEqual([1, 2, 3, 4, 5]);
+});
+
+it('polls once more when the wake came too late for the poll at work', async () => {
+  const publisher = await openPublisher();
+  await publish(publisher);
+  const replica = new RecordingReplica();
+  const states: string[] = [];
+  await whileRunning(replica, 600_000, async ({ reconciler, next }) => {
+    const [stage, commit] = [replica.stage.bind(replica), replica.commit.bind(replica)];
+    replica.stage = (name, bytes): Promise<void> => (states.push(reconciler.state), stage(name, bytes));
+    replica.commit = async (version): Promise<{ pauseMs: number }> => {
+      states.push(reconciler.state);
+      // The second look at the pointer is over: only another poll can see this version.
+      if (version === 1) await publish(publisher).then(() => reconciler.wake());
+      return commit(version);
+    };
+    await next();
+    await next();
+  });
+  expect(replica.commits).toEqual([1, 2]);
+  expect(new Set(states)).toEqual(new Set(['staging', 'committing']));
 });
 
 it('finds new versions by polling alone when nobody wakes it', async () => {
   const publisher = await openPublisher();
   const replica = new RecordingReplica();
-  let committed = (): void => undefined;
-  const reconciler = new ReplicaReconciler(store, replica, { baseWeights: replica.served, onEvent: () => committed() });
-  const abort = new AbortController();
-  const running = reconciler.run({ pollEveryMs: 2, signal: abort.signal });
-  const done = new Promise<void>((resolve) => (committed = resolve));
-  await publish(publisher);
-  await done;
-  abort.abort();
-  await running;
+  await whileRunning(replica, 2, async ({ next }) => {
+    const committed = next();
+    await publish(publisher);
+    await committed;
+  });
   expect(replica.version).toBe(1);
 });

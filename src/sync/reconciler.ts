@@ -155,9 +155,13 @@ export class ReplicaReconciler {
     const target = parseIdentity(pointer.value, `Pointer ${LATEST_POINTER}`);
     this.#runId ??= target.runId;
     if (target.runId !== this.#runId)
-      throw new HoneError('pointer-conflict', `The weight store now belongs to run ${target.runId}, this replica follows ${this.#runId}.`, {
-        cure: 'Start the replica anew from the base model of that run.',
-      });
+      throw new HoneError(
+        'pointer-conflict',
+        `The weight store now belongs to run ${target.runId}, this replica follows ${this.#runId}.`,
+        {
+          cure: 'Start the replica anew from the base model of that run.',
+        },
+      );
     return target;
   }
 
@@ -194,13 +198,20 @@ export class ReplicaReconciler {
     try {
       ({ pauseMs } = await this.#replica.commit(next.version));
       if (this.#replica.version !== next.version)
-        throw new HoneError('engine-failed', `The replica says version ${this.#replica.version} after a commit of ${next.version}.`);
+        throw new HoneError(
+          'engine-failed',
+          `The replica says version ${this.#replica.version} after a commit of ${next.version}.`,
+        );
     } catch (error) {
       this.#state = 'failed';
-      this.#failure = new HoneError('engine-failed', `The replica failed while it committed version ${next.version}: what it serves is unknown.`, {
-        cure: 'Replace the replica: start it anew from the base model, it catches up by itself.',
-        cause: error,
-      });
+      this.#failure = new HoneError(
+        'engine-failed',
+        `The replica failed while it committed version ${next.version}: what it serves is unknown.`,
+        {
+          cure: 'Replace the replica: start it anew from the base model, it catches up by itself.',
+          cause: error,
+        },
+      );
       this.#onEvent({ type: 'sync-failed', version: next.version, error: this.#failure });
       throw this.#failure;
     }

@@ -8,7 +8,8 @@ export interface SmallDisk extends Disposable {
 
 export function mountSmallDisk(path: string): SmallDisk | undefined {
   if (process.platform !== 'linux' || process.getuid?.() !== 0) return undefined;
-  const mount = (options: string): void => void execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'hone-test', path], { stdio: 'ignore' });
+  const mount = (options: string): void =>
+    void execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'hone-test', path], { stdio: 'ignore' });
   try {
     mount('size=1m');
   } catch {

@@ -32,7 +32,9 @@ export function describeWeightStore(
     it('stores chunks as one object that others see whole', async () => {
       await using opened = await open();
       const bytes = randomBytes(3_000_001);
-      expect(await opened.store.putObject('run/v1/weights', [bytes.subarray(0, 1_000_000), bytes.subarray(1_000_000)])).toBe('created');
+      expect(
+        await opened.store.putObject('run/v1/weights', [bytes.subarray(0, 1_000_000), bytes.subarray(1_000_000)]),
+      ).toBe('created');
       expect(Buffer.compare((await opened.other.getObject('run/v1/weights')) ?? Buffer.alloc(0), bytes)).toBe(0);
       expect(await opened.store.putObject('run/empty', [])).toBe('created');
       expect((await opened.other.getObject('run/empty'))?.byteLength).toBe(0);
@@ -51,16 +53,21 @@ export function describeWeightStore(
     it('gives one of many writers the key', async () => {
       await using opened = await open();
       const results = await Promise.all(
-        Array.from({ length: 16 }, (_, writer) => (writer % 2 === 0 ? opened.store : opened.other).putObject('run/a', text(`writer ${writer}`))),
+        Array.from({ length: 16 }, (_, writer) =>
+          (writer % 2 === 0 ? opened.store : opened.other).putObject('run/a', text(`writer ${writer}`)),
+        ),
       );
       expect(results.filter((result) => result === 'created')).toHaveLength(1);
       expect(results.filter((result) => result === 'different')).toHaveLength(15);
-      expect(Buffer.from((await opened.store.getObject('run/a')) ?? []).toString()).toBe(`writer ${results.indexOf('created')}`);
+      expect(Buffer.from((await opened.store.getObject('run/a')) ?? []).toString()).toBe(
+        `writer ${results.indexOf('created')}`,
+      );
     });
 
     it('lists by prefix, ascending, objects only', async () => {
       await using opened = await open();
-      for (const key of ['run/v2/b', 'run/v10/a', 'run/v1/a', 'other/v1/a']) await opened.store.putObject(key, text(key));
+      for (const key of ['run/v2/b', 'run/v10/a', 'run/v1/a', 'other/v1/a'])
+        await opened.store.putObject(key, text(key));
       await opened.store.compareAndSwapPointer('latest', undefined, 'run/v1');
       expect(await opened.other.list('')).toEqual(['other/v1/a', 'run/v1/a', 'run/v10/a', 'run/v2/b']);
       expect(await opened.other.list('run/v1')).toEqual(['run/v1/a', 'run/v10/a']);
@@ -108,7 +115,9 @@ export function describeWeightStore(
           if ((await store.compareAndSwapPointer('count', pointer?.tag, next)) === 'swapped') return;
         }
       };
-      await Promise.all(Array.from({ length: 24 }, (_, racer) => increment(racer % 2 === 0 ? opened.store : opened.other)));
+      await Promise.all(
+        Array.from({ length: 24 }, (_, racer) => increment(racer % 2 === 0 ? opened.store : opened.other)),
+      );
       expect((await opened.store.readPointer('count'))?.value).toBe('24');
     });
   });

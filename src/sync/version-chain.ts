@@ -6,7 +6,13 @@
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import { decodeVersion, VERSION_FORMAT } from './delta.ts';
-import { formatIdentity, INDEX_FILE, parseIndex, type VersionIdentity, type VersionIndex } from './version-directory.ts';
+import {
+  formatIdentity,
+  INDEX_FILE,
+  parseIndex,
+  type VersionIdentity,
+  type VersionIndex,
+} from './version-directory.ts';
 import { imageChecksum, type WeightImage } from './weight-image.ts';
 import type { WeightStore } from './weight-store.ts';
 
@@ -16,25 +22,40 @@ export interface LocalVersion {
 }
 
 /** The image of `target`, every checksum verified. `local` is not changed. */
-export async function loadVersion(store: WeightStore, target: VersionIdentity, local: LocalVersion): Promise<WeightImage> {
+export async function loadVersion(
+  store: WeightStore,
+  target: VersionIdentity,
+  local: LocalVersion,
+): Promise<WeightImage> {
   if (target.version === local.version) {
     const index = await readIndex(store, target);
     if (index.imageChecksum !== undefined && index.imageChecksum !== imageChecksum(local.image))
-      throw new HoneError('checksum-mismatch', `The weights at hand are not those that were published as ${formatIdentity(target)}.`, {
-        cure: 'Load the model folder or checkpoint that the run booted from.',
-      });
+      throw new HoneError(
+        'checksum-mismatch',
+        `The weights at hand are not those that were published as ${formatIdentity(target)}.`,
+        {
+          cure: 'Load the model folder or checkpoint that the run booted from.',
+        },
+      );
     return local.image;
   }
   let image: WeightImage | undefined = local.image;
   for (const index of await planChain(store, target, local.version))
-    image = await decodeVersion(index, { previous: image, readFile: (name) => readObject(store, `${formatIdentity(index.identity)}/${name}`) });
+    image = await decodeVersion(index, {
+      previous: image,
+      readFile: (name) => readObject(store, `${formatIdentity(index.identity)}/${name}`),
+    });
   return image;
 }
 
 /** The versions to decode, oldest first: from the newest anchor at or below the target, or from the one after `localVersion`. */
-export async function planChain(store: WeightStore, target: VersionIdentity, localVersion: PolicyVersion): Promise<VersionIndex[]> {
+export async function planChain(
+  store: WeightStore,
+  target: VersionIdentity,
+  localVersion: PolicyVersion,
+): Promise<VersionIndex[]> {
   const chain: VersionIndex[] = [];
-  for (let identity = target; ; ) {
+  for (let identity = target; ;) {
     const index = await readIndex(store, identity);
     chain.push(index);
     if (index.base === undefined || index.base.version === localVersion) return chain.reverse();

@@ -29,9 +29,13 @@ export function parseIdentity(text: string, source: string): VersionIdentity {
   const match = /^([A-Za-z0-9_][A-Za-z0-9._-]*)\/weight_v(\d{6,15})(?:-r([1-9]\d{0,5}))?$/.exec(text);
   const [, runId, version, attempt] = match ?? [];
   if (runId === undefined || version === undefined)
-    throw new HoneError('store-failed', `${source} holds ${JSON.stringify(text.slice(0, 80))}, which names no weight version.`, {
-      cure: 'It must read like my-run/weight_v000007; restore it from a copy of the run folder.',
-    });
+    throw new HoneError(
+      'store-failed',
+      `${source} holds ${JSON.stringify(text.slice(0, 80))}, which names no weight version.`,
+      {
+        cure: 'It must read like my-run/weight_v000007; restore it from a copy of the run folder.',
+      },
+    );
   return { runId, version: policyVersion(Number(version)), attempt: Number(attempt ?? 0) };
 }
 
@@ -45,7 +49,10 @@ const metadataSchema = z.object({
   checksum_format: z.string(),
   image_checksum: z.string().optional().describe('over the checksums of all tensors of the new version'),
 });
-const indexSchema = z.object({ metadata: metadataSchema, weight_map: z.record(z.string(), z.string().regex(/^[A-Za-z0-9_][A-Za-z0-9._-]*\.safetensors$/)) });
+const indexSchema = z.object({
+  metadata: metadataSchema,
+  weight_map: z.record(z.string(), z.string().regex(/^[A-Za-z0-9_][A-Za-z0-9._-]*\.safetensors$/)),
+});
 
 export interface VersionIndex {
   readonly identity: VersionIdentity;
@@ -100,16 +107,24 @@ export function parseIndex(bytes: Uint8Array, identity: VersionIdentity, format:
   if (!checked.success) return fail(z.prettifyError(checked.error).replaceAll('\n', ' '), checked.error);
   const { metadata, weight_map: weightMap } = checked.data;
   if (Number(metadata.version) !== identity.version) fail(`it says version ${metadata.version}`);
-  if (metadata.checksum_format !== format.checksumFormat) fail(`its checksums are ${metadata.checksum_format}, this reader checks ${format.checksumFormat}`);
+  if (metadata.checksum_format !== format.checksumFormat)
+    fail(`its checksums are ${metadata.checksum_format}, this reader checks ${format.checksumFormat}`);
   let base: VersionIdentity | undefined;
   if (metadata.delta_encoding !== undefined) {
-    if (metadata.delta_encoding !== format.deltaEncoding) fail(`its delta encoding is ${metadata.delta_encoding}, this reader knows ${format.deltaEncoding}`);
+    if (metadata.delta_encoding !== format.deltaEncoding)
+      fail(`its delta encoding is ${metadata.delta_encoding}, this reader knows ${format.deltaEncoding}`);
     if (metadata.compression_format !== format.compressionFormat)
-      fail(`its compression is ${metadata.compression_format ?? 'not named'}, this reader knows ${format.compressionFormat}`);
+      fail(
+        `its compression is ${metadata.compression_format ?? 'not named'}, this reader knows ${format.compressionFormat}`,
+      );
     if (metadata.base_version === undefined) return fail('it is a delta without a base_version');
     const plain = { runId: identity.runId, version: policyVersion(Number(metadata.base_version)), attempt: 0 };
-    base = metadata.base_directory === undefined ? plain : parseIdentity(`${identity.runId}/${metadata.base_directory}`, source);
-    if (base.version !== plain.version) fail(`its base directory ${metadata.base_directory} is not of version ${metadata.base_version}`);
+    base =
+      metadata.base_directory === undefined
+        ? plain
+        : parseIdentity(`${identity.runId}/${metadata.base_directory}`, source);
+    if (base.version !== plain.version)
+      fail(`its base directory ${metadata.base_directory} is not of version ${metadata.base_version}`);
     if (base.version >= identity.version) fail(`its base version ${metadata.base_version} is not older than itself`);
   }
   return { identity, base, imageChecksum: metadata.image_checksum, weightMap: new Map(Object.entries(weightMap)) };

@@ -23,6 +23,7 @@ export function watchStore(store: WeightStore, hook: (call: StoreCall) => Promis
     list: (prefix) => watch('list', prefix, () => store.list(prefix)),
     remove: (key) => watch('remove', key, () => store.remove(key)),
     readPointer: (name) => watch('readPointer', name, () => store.readPointer(name)),
-    compareAndSwapPointer: (name, tag, value) => watch('compareAndSwapPointer', name, () => store.compareAndSwapPointer(name, tag, value)),
+    compareAndSwapPointer: (name, tag, value) =>
+      watch('compareAndSwapPointer', name, () => store.compareAndSwapPointer(name, tag, value)),
   };
 }

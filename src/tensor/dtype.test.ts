@@ -1,7 +1,16 @@
 import { describe, expect, it } from 'vitest';
 
 import { createRandom } from '../domain/ids.ts';
-import { bfloat16ToFloat32, DTYPES, dtypeRank, float16ToFloat32, float32ToBfloat16, isDtype, roundToBfloat16, tensorSizeBytes } from './dtype.ts';
+import {
+  bfloat16ToFloat32,
+  DTYPES,
+  dtypeRank,
+  float16ToFloat32,
+  float32ToBfloat16,
+  isDtype,
+  roundToBfloat16,
+  tensorSizeBytes,
+} from './dtype.ts';
 
 const fromBits = (words: readonly number[]): Float32Array => new Float32Array(Uint32Array.from(words).buffer);
 
@@ -12,7 +21,7 @@ function nearestBfloat16(value: number): number {
   const lowValue = fromBits([low << 16])[0] ?? 0;
   const high = low + 1;
   // One step above the largest finite value counts as 2^128 for rounding, then becomes infinity.
-  const highValue = (high & 0x7fff) === 0x7f80 ? (value < 0 ? -(2 ** 128) : 2 ** 128) : (fromBits([high << 16])[0] ?? 0);
+  const highValue = (high & 0x7fff) === 0x7f80 ? Math.sign(value) * 2 ** 128 : (fromBits([high << 16])[0] ?? 0);
   const below = Math.abs(value - lowValue);
   const above = Math.abs(highValue - value);
   if (below === above) return low % 2 === 0 ? low : high;
@@ -25,14 +34,17 @@ describe('float32 to bfloat16', () => {
     const words: number[] = [];
     for (let count = 0; count < 100_000; count++) words.push(random.below(2 ** 32));
     // Exact ties on even and odd neighbours, and their two sides.
-    for (let count = 0; count < 20_000; count++) words.push((random.below(2 ** 16) * 65536 + 0x8000 + random.below(3) - 1) >>> 0);
+    for (let count = 0; count < 20_000; count++)
+      words.push((random.below(2 ** 16) * 65536 + 0x8000 + random.below(3) - 1) >>> 0);
     const values = fromBits(words.filter((word) => (word & 0x7f800000) !== 0x7f800000));
     const rounded = float32ToBfloat16(values);
     expect(Array.from(rounded)).toEqual(Array.from(values, nearestBfloat16));
   });
 
   it('keeps NaN, infinities and signed zeros, and overflows to infinity', () => {
-    const values = fromBits([0x7f800001, 0xff800001, 0x7fffffff, 0x7fc00000, 0x7f800000, 0xff800000, 0x80000000, 0, 0x7f7fffff, 0xff7fffff]);
+    const values = fromBits([
+      0x7f800001, 0xff800001, 0x7fffffff, 0x7fc00000, 0x7f800000, 0xff800000, 0x80000000, 0, 0x7f7fffff, 0xff7fffff,
+    ]);
     const halves = float32ToBfloat16(values);
     for (let index = 0; index < 4; index++) expect((halves[index] ?? 0) & 0x7fff).toBeGreaterThan(0x7f80);
     expect((halves[1] ?? 0) >>> 15).toBe(1);
@@ -58,7 +70,10 @@ it('reads every float16 exactly', () => {
     const fraction = half & 1023;
     const value = values[half] ?? 0;
     if (exponent === 31) expect(value).toBe(fraction === 0 ? sign * Infinity : NaN);
-    else if (!Object.is(value, sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15)))) expect.fail(`half ${half} read as ${value}`);
+    else if (
+      !Object.is(value, sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15)))
+    )
+      expect.fail(`half ${half} read as ${value}`);
   }
 });
 

@@ -6,14 +6,54 @@
 
 /** In the order of the format's own enumeration, which is also the order (reversed) that standard writers lay tensors out in. */
 export const DTYPES = [
-  'BOOL', 'F4', 'F6_E2M3', 'F6_E3M2', 'U8', 'I8', 'F8_E5M2', 'F8_E4M3', 'F8_E8M0', 'F8_E4M3FNUZ', 'F8_E5M2FNUZ',
-  'I16', 'U16', 'F16', 'BF16', 'I32', 'U32', 'F32', 'C64', 'F64', 'I64', 'U64',
+  'BOOL',
+  'F4',
+  'F6_E2M3',
+  'F6_E3M2',
+  'U8',
+  'I8',
+  'F8_E5M2',
+  'F8_E4M3',
+  'F8_E8M0',
+  'F8_E4M3FNUZ',
+  'F8_E5M2FNUZ',
+  'I16',
+  'U16',
+  'F16',
+  'BF16',
+  'I32',
+  'U32',
+  'F32',
+  'C64',
+  'F64',
+  'I64',
+  'U64',
 ] as const;
 export type Dtype = (typeof DTYPES)[number];
 
 const SIZE_BITS: Record<Dtype, number> = {
-  BOOL: 8, F4: 4, F6_E2M3: 6, F6_E3M2: 6, U8: 8, I8: 8, F8_E5M2: 8, F8_E4M3: 8, F8_E8M0: 8, F8_E4M3FNUZ: 8, F8_E5M2FNUZ: 8,
-  I16: 16, U16: 16, F16: 16, BF16: 16, I32: 32, U32: 32, F32: 32, C64: 64, F64: 64, I64: 64, U64: 64,
+  BOOL: 8,
+  F4: 4,
+  F6_E2M3: 6,
+  F6_E3M2: 6,
+  U8: 8,
+  I8: 8,
+  F8_E5M2: 8,
+  F8_E4M3: 8,
+  F8_E8M0: 8,
+  F8_E4M3FNUZ: 8,
+  F8_E5M2FNUZ: 8,
+  I16: 16,
+  U16: 16,
+  F16: 16,
+  BF16: 16,
+  I32: 32,
+  U32: 32,
+  F32: 32,
+  C64: 64,
+  F64: 64,
+  I64: 64,
+  U64: 64,
 };
 
 export function isDtype(text: string): text is Dtype {
@@ -41,20 +81,29 @@ export function tensorSizeBytes(dtype: Dtype, shape: readonly number[]): number 
 }
 
 /** Rounds to bfloat16, nearest even. Writes into `into` when given, else into a new array; returns it. */
-export function float32ToBfloat16(values: Float32Array, into: Uint16Array = new Uint16Array(values.length)): Uint16Array {
-  if (into.length !== values.length) throw new RangeError(`float32ToBfloat16: ${values.length} values into ${into.length} places`);
+export function float32ToBfloat16(
+  values: Float32Array,
+  into: Uint16Array = new Uint16Array(values.length),
+): Uint16Array {
+  if (into.length !== values.length)
+    throw new RangeError(`float32ToBfloat16: ${values.length} values into ${into.length} places`);
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   for (let index = 0; index < words.length; index++) {
     const word = words[index]!;
     // A NaN whose payload sits in the dropped half would round to infinity: keep sign and exponent, set the quiet bit.
-    into[index] = (word & 0x7fffffff) > 0x7f800000 ? (word >>> 16) | 0x40 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
+    into[index] =
+      (word & 0x7fffffff) > 0x7f800000 ? (word >>> 16) | 0x40 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
   }
   return into;
 }
 
 /** Exact. Writes into `into` when given, else into a new array; returns it. */
-export function bfloat16ToFloat32(halves: Uint16Array, into: Float32Array = new Float32Array(halves.length)): Float32Array {
-  if (into.length !== halves.length) throw new RangeError(`bfloat16ToFloat32: ${halves.length} values into ${into.length} places`);
+export function bfloat16ToFloat32(
+  halves: Uint16Array,
+  into: Float32Array = new Float32Array(halves.length),
+): Float32Array {
+  if (into.length !== halves.length)
+    throw new RangeError(`bfloat16ToFloat32: ${halves.length} values into ${into.length} places`);
   const words = new Uint32Array(into.buffer, into.byteOffset, into.length);
   for (let index = 0; index < words.length; index++) words[index] = halves[index]! << 16;
   return into;
@@ -65,7 +114,10 @@ export function roundToBfloat16(values: Float32Array): Float32Array {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   for (let index = 0; index < words.length; index++) {
     const word = words[index]!;
-    words[index] = (word & 0x7fffffff) > 0x7f800000 ? (word | 0x400000) & 0xffff0000 : (word + 0x7fff + ((word >>> 16) & 1)) & 0xffff0000;
+    words[index] =
+      (word & 0x7fffffff) > 0x7f800000
+        ? (word | 0x400000) & 0xffff0000
+        : (word + 0x7fff + ((word >>> 16) & 1)) & 0xffff0000;
   }
   return values;
 }

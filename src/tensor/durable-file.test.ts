@@ -22,7 +22,11 @@ it('creates directories, joins chunks, replaces whole files and leaves nothing e
 
 it('lets exactly one of many exclusive writers through', async () => {
   const path = join(directory, 'file');
-  const results = await Promise.all(Array.from({ length: 20 }, (_, writer) => writeFileDurably(path, [Buffer.from(String(writer))], { mode: 'exclusive' })));
+  const results = await Promise.all(
+    Array.from({ length: 20 }, (_, writer) =>
+      writeFileDurably(path, [Buffer.from(String(writer))], { mode: 'exclusive' }),
+    ),
+  );
   const winner = results.indexOf('written');
   expect(results.filter((result) => result === 'written')).toHaveLength(1);
   expect(await readFile(path, 'utf8')).toBe(String(winner));
@@ -31,7 +35,9 @@ it('lets exactly one of many exclusive writers through', async () => {
 
 it('names the path when the directory is a file', async () => {
   await writeFile(join(directory, 'file'), '');
-  await expect(writeFileDurably(join(directory, 'file/inside'), [Buffer.from('x')], { mode: 'replace' })).rejects.toMatchObject({
+  await expect(
+    writeFileDurably(join(directory, 'file/inside'), [Buffer.from('x')], { mode: 'replace' }),
+  ).rejects.toMatchObject({
     code: 'store-failed',
     message: expect.stringContaining(join(directory, 'file/inside')),
   });
@@ -44,7 +50,11 @@ it.skipIf(process.platform === 'win32')('leaves the old file and nothing partial
   const script = `
     import { writeFileDurably } from ${JSON.stringify(new URL('./durable-file.ts', import.meta.url).href)};
     await writeFileDurably(${JSON.stringify(path)}, [new Uint8Array(3_000_000)], { mode: 'replace' }).catch((error) => console.log(error.code, error.message));`;
-  const output = execFileSync('sh', ['-c', 'ulimit -f 1000; exec "$0" --input-type=module -e "$1"', process.execPath, script], { encoding: 'utf8' });
+  const output = execFileSync(
+    'sh',
+    ['-c', 'ulimit -f 1000; exec "$0" --input-type=module -e "$1"', process.execPath, script],
+    { encoding: 'utf8' },
+  );
   expect(output).toContain(`store-failed Could not write ${path} (3000000 bytes): EFBIG`);
   expect(await readFile(path, 'utf8')).toBe('old');
   expect(await readdir(directory)).toEqual(['file']);

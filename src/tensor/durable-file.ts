@@ -16,7 +16,11 @@ export interface DurableOptions {
 }
 
 /** Writes the chunks one after the other as one file. Creates missing directories. Nothing partial is ever visible at `path`. */
-export async function writeFileDurably(path: string, chunks: readonly Uint8Array[], options: DurableOptions): Promise<'written' | 'exists'> {
+export async function writeFileDurably(
+  path: string,
+  chunks: readonly Uint8Array[],
+  options: DurableOptions,
+): Promise<'written' | 'exists'> {
   const directory = dirname(path);
   const temporary = join(options.temporaryDirectory ?? directory, `.${process.pid}-${randomUUID()}.tmp`);
   try {
@@ -43,7 +47,8 @@ export async function writeFileDurably(path: string, chunks: readonly Uint8Array
     await syncDirectory(directory);
     // A directory that was just made must itself survive a power cut, or the file in it does not.
     if (firstCreated !== undefined)
-      for (let made = directory; made.length >= firstCreated.length; made = dirname(made)) await syncDirectory(dirname(made));
+      for (let made = directory; made.length >= firstCreated.length; made = dirname(made))
+        await syncDirectory(dirname(made));
     return 'written';
   } catch (error) {
     throw writeFailure(path, chunks, error);

@@ -3,7 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 
-import { checkTensors, readModelFolder, tensorToFloat32, writeModelFolder, type WriteModelFolderOptions } from './hugging-face-folder.ts';
+import {
+  checkTensors,
+  readModelFolder,
+  tensorToFloat32,
+  writeModelFolder,
+  type WriteModelFolderOptions,
+} from './hugging-face-folder.ts';
 import { readSafetensors, writeSafetensors, type TensorData } from './safetensors.ts';
 
 let directory: string;
@@ -12,7 +18,11 @@ beforeEach(async () => {
 });
 afterEach(() => rm(directory, { recursive: true }));
 
-const bf16 = (shape: readonly number[], fill: number): TensorData => ({ dtype: 'BF16', shape, bytes: new Uint8Array(shape.reduce((product, extent) => product * extent, 2)).fill(fill) });
+const bf16 = (shape: readonly number[], fill: number): TensorData => ({
+  dtype: 'BF16',
+  shape,
+  bytes: new Uint8Array(shape.reduce((product, extent) => product * extent, 2)).fill(fill),
+});
 const tensors = new Map([
   ['model.embed_tokens.weight', bf16([4, 2], 1)],
   ['model.layers.0.mlp.up_proj.weight', bf16([3, 2], 2)],
@@ -33,7 +43,14 @@ it('gives back the folder that it wrote', async () => {
   const read = await readModelFolder(path);
   expect(read).toEqual({ ...folder, tensors: read.tensors });
   expect(read.tensors).toEqual(tensors);
-  expect((await readdir(path)).sort()).toEqual(['chat_template.jinja', 'config.json', 'generation_config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json']);
+  expect((await readdir(path)).sort()).toEqual([
+    'chat_template.jinja',
+    'config.json',
+    'generation_config.json',
+    'model.safetensors',
+    'tokenizer.json',
+    'tokenizer_config.json',
+  ]);
   expect((await readSafetensors(join(path, 'model.safetensors'))).metadata).toEqual({ format: 'pt' });
 });
 
@@ -52,23 +69,43 @@ it('splits large models into shards with an index, and back into one file', asyn
   expect(await readdir(directory)).not.toContain('model.safetensors.index.json');
 });
 
-it.each(['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'])('names a missing %s and the cure', async (file) => {
-  await writeModelFolder(directory, folder);
-  await rm(join(directory, file));
-  await expect(readModelFolder(directory)).rejects.toMatchObject({ code: 'invalid-model', message: expect.stringContaining(file), cure: expect.stringContaining('complete Hugging Face folder') });
-});
+it.each(['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'])(
+  'names a missing %s and the cure',
+  async (file) => {
+    await writeModelFolder(directory, folder);
+    await rm(join(directory, file));
+    await expect(readModelFolder(directory)).rejects.toMatchObject({
+      code: 'invalid-model',
+      message: expect.stringContaining(file),
+      cure: expect.stringContaining('complete Hugging Face folder'),
+    });
+  },
+);
 
 it('names a shard that is missing, and an index that does not match its shards', async () => {
   await writeModelFolder(directory, { ...folder, maxShardBytes: 20 });
   const second = join(directory, 'model-00002-of-00002.safetensors');
   await writeSafetensors(second, new Map([['stray', bf16([1], 0)]]));
-  await expect(readModelFolder(directory)).rejects.toMatchObject({ code: 'invalid-model', message: expect.stringContaining('holds tensor stray, which model.safetensors.index.json places in no file') });
+  await expect(readModelFolder(directory)).rejects.toMatchObject({
+    code: 'invalid-model',
+    message: expect.stringContaining('holds tensor stray, which model.safetensors.index.json places in no file'),
+  });
   await writeSafetensors(second, new Map());
-  await expect(readModelFolder(directory)).rejects.toMatchObject({ message: expect.stringMatching(/do not hold: .*model\.norm\.weight/) });
+  await expect(readModelFolder(directory)).rejects.toMatchObject({
+    message: expect.stringMatching(/do not hold: .*model\.norm\.weight/),
+  });
   await rm(second);
-  await expect(readModelFolder(directory)).rejects.toMatchObject({ message: expect.stringContaining('model-00002-of-00002.safetensors') });
-  await writeFile(join(directory, 'model.safetensors.index.json'), JSON.stringify({ weight_map: { a: '../other.safetensors' } }));
-  await expect(readModelFolder(directory)).rejects.toMatchObject({ code: 'invalid-model', message: expect.stringContaining('../other.safetensors') });
+  await expect(readModelFolder(directory)).rejects.toMatchObject({
+    message: expect.stringContaining('model-00002-of-00002.safetensors'),
+  });
+  await writeFile(
+    join(directory, 'model.safetensors.index.json'),
+    JSON.stringify({ weight_map: { a: '../other.safetensors' } }),
+  );
+  await expect(readModelFolder(directory)).rejects.toMatchObject({
+    code: 'invalid-model',
+    message: expect.stringContaining('../other.safetensors'),
+  });
 });
 
 it('finds the chat template in any of its three homes', async () => {
@@ -77,7 +114,15 @@ it('finds the chat template in any of its three homes', async () => {
   expect((await readModelFolder(directory)).chatTemplate).toBeUndefined();
   await writeModelFolder(directory, { ...withoutTemplate, tokenizerConfig: { chat_template: 'one' } });
   expect((await readModelFolder(directory)).chatTemplate).toBe('one');
-  await writeModelFolder(directory, { ...withoutTemplate, tokenizerConfig: { chat_template: [{ name: 'tool', template: 'x' }, { name: 'default', template: 'two' }] } });
+  await writeModelFolder(directory, {
+    ...withoutTemplate,
+    tokenizerConfig: {
+      chat_template: [
+        { name: 'tool', template: 'x' },
+        { name: 'default', template: 'two' },
+      ],
+    },
+  });
   expect((await readModelFolder(directory)).chatTemplate).toBe('two');
   await writeModelFolder(directory, { ...folder, tokenizerConfig: { chat_template: 'one' } });
   expect((await readModelFolder(directory)).chatTemplate).toBe('{{ messages }}');
@@ -86,16 +131,28 @@ it('finds the chat template in any of its three homes', async () => {
 it('says in one sentence that a JSON file is broken', async () => {
   await writeModelFolder(directory, folder);
   await writeFile(join(directory, 'tokenizer.json'), '{"model":');
-  await expect(readModelFolder(directory)).rejects.toMatchObject({ code: 'invalid-model', message: expect.stringMatching(/tokenizer\.json is not JSON/) });
+  await expect(readModelFolder(directory)).rejects.toMatchObject({
+    code: 'invalid-model',
+    message: expect.stringMatching(/tokenizer\.json is not JSON/),
+  });
 });
 
 it('lists every tensor that does not fit, at once, and lets harmless left-overs pass', () => {
   const expected = new Map([...tensors].map(([name, tensor]) => [name, tensor.shape]));
   expect(() => checkTensors(tensors, expected)).not.toThrow();
   const embedding = bf16([4, 2], 1);
-  const withLeftOvers = new Map([...tensors, ['lm_head.weight', embedding], ['model.layers.0.self_attn.rotary_emb.inv_freq', bf16([1], 0)]]);
+  const withLeftOvers = new Map([
+    ...tensors,
+    ['lm_head.weight', embedding],
+    ['model.layers.0.self_attn.rotary_emb.inv_freq', bf16([1], 0)],
+  ]);
   expect(() => checkTensors(withLeftOvers, expected)).not.toThrow();
-  const broken = new Map([...tensors, ['lm_head.weight', bf16([4, 2], 7)], ['model.norm.weight', bf16([3], 0)], ['extra', bf16([1], 0)]]);
+  const broken = new Map([
+    ...tensors,
+    ['lm_head.weight', bf16([4, 2], 7)],
+    ['model.norm.weight', bf16([3], 0)],
+    ['extra', bf16([1], 0)],
+  ]);
   broken.delete('model.embed_tokens.weight');
   expect(() => checkTensors(broken, expected)).toThrow(
     "The model's tensors do not fit its config.json: model.embed_tokens.weight is missing; model.norm.weight has shape [3], expected [2]; lm_head.weight is unexpected; extra is unexpected.",

@@ -86,7 +86,10 @@ export async function writeModelFolder(path: string, folder: WriteModelFolderOpt
  * Throws `invalid-model` with every missing, unexpected and wrong-shaped tensor in one message. Left-overs that some exporters
  * write and nothing reads are let through: rotary frequencies, causal-mask buffers, and a head equal to the tied embedding.
  */
-export function checkTensors(tensors: ReadonlyMap<string, TensorData>, expected: ReadonlyMap<string, readonly number[]>): void {
+export function checkTensors(
+  tensors: ReadonlyMap<string, TensorData>,
+  expected: ReadonlyMap<string, readonly number[]>,
+): void {
   const problems: string[] = [];
   for (const [name, shape] of expected) {
     const tensor = tensors.get(name);
@@ -122,7 +125,11 @@ export function tensorToFloat32(tensor: TensorData): Float32Array {
 function isHarmless(name: string, tensor: TensorData, tensors: ReadonlyMap<string, TensorData>): boolean {
   if (/(^|\.)rotary_emb\.inv_freq$|\.(attn|attention|self_attn)\.(masked_)?bias$/.test(name)) return true;
   const embedding = tensors.get('model.embed_tokens.weight');
-  return name === 'lm_head.weight' && embedding?.dtype === tensor.dtype && Buffer.compare(embedding.bytes, tensor.bytes) === 0;
+  return (
+    name === 'lm_head.weight' &&
+    embedding?.dtype === tensor.dtype &&
+    Buffer.compare(embedding.bytes, tensor.bytes) === 0
+  );
 }
 
 /** One file wins over an index beside it, as in the readers that everybody uses. */
@@ -147,17 +154,25 @@ async function readTensors(path: string): Promise<Map<string, TensorData>> {
     for (const [name, tensor] of shard) {
       const home = weightMap.get(name);
       if (home !== file)
-        throw new HoneError('invalid-model', `${join(path, file)} holds tensor ${name}, which ${INDEX_FILE} places in ${home ?? 'no file'}.`, {
-          cure: 'The index and the shards are from different exports; download the folder again.',
-        });
+        throw new HoneError(
+          'invalid-model',
+          `${join(path, file)} holds tensor ${name}, which ${INDEX_FILE} places in ${home ?? 'no file'}.`,
+          {
+            cure: 'The index and the shards are from different exports; download the folder again.',
+          },
+        );
       tensors.set(name, tensor);
     }
   }
   const lost = [...weightMap.keys()].filter((name) => !tensors.has(name));
   if (lost.length > 0)
-    throw new HoneError('invalid-model', `${join(path, INDEX_FILE)} names tensors that its files do not hold: ${lost.join(', ')}.`, {
-      cure: 'The index and the shards are from different exports; download the folder again.',
-    });
+    throw new HoneError(
+      'invalid-model',
+      `${join(path, INDEX_FILE)} names tensors that its files do not hold: ${lost.join(', ')}.`,
+      {
+        cure: 'The index and the shards are from different exports; download the folder again.',
+      },
+    );
   return tensors;
 }
 
@@ -168,9 +183,13 @@ function parseWeightMap(index: unknown, source: string): Map<string, string> {
   const files = new Map<string, string>();
   for (const [name, file] of Object.entries(weightMap)) {
     if (typeof file !== 'string' || basename(file) !== file || !file.endsWith('.safetensors'))
-      throw new HoneError('invalid-model', `${source} places tensor ${name} in ${JSON.stringify(file)}, not a safetensors file of the same folder.`, {
-        cure: 'Download the index file again.',
-      });
+      throw new HoneError(
+        'invalid-model',
+        `${source} places tensor ${name} in ${JSON.stringify(file)}, not a safetensors file of the same folder.`,
+        {
+          cure: 'Download the index file again.',
+        },
+      );
     files.set(name, file);
   }
   return files;
@@ -193,12 +212,21 @@ function planShards(tensors: ReadonlyMap<string, TensorData>, maxShardBytes: num
 
 /** tokenizer_config.json holds one template, or a list of named ones. */
 function templateOf(tokenizerConfig: unknown): string | undefined {
-  if (typeof tokenizerConfig !== 'object' || tokenizerConfig === null || !('chat_template' in tokenizerConfig)) return undefined;
+  if (typeof tokenizerConfig !== 'object' || tokenizerConfig === null || !('chat_template' in tokenizerConfig))
+    return undefined;
   const { chat_template: template } = tokenizerConfig;
   if (typeof template === 'string') return template;
   if (!Array.isArray(template)) return undefined;
-  for (const item of template as unknown[]) // JSON.parse gives any; each item is checked below.
-    if (typeof item === 'object' && item !== null && 'name' in item && item.name === 'default' && 'template' in item && typeof item.template === 'string')
+  for (const item of template as unknown[])
+    // JSON.parse gives any; each item is checked below.
+    if (
+      typeof item === 'object' &&
+      item !== null &&
+      'name' in item &&
+      item.name === 'default' &&
+      'template' in item &&
+      typeof item.template === 'string'
+    )
       return item.template;
   return undefined;
 }
@@ -221,10 +249,14 @@ async function readJson(path: string, file: string): Promise<unknown> {
   try {
     return JSON.parse(text) as unknown; // JSON.parse gives any.
   } catch (error) {
-    throw new HoneError('invalid-model', `${join(path, file)} is not JSON: ${error instanceof Error ? error.message : String(error)}.`, {
-      cure: 'Download the file again.',
-      cause: error,
-    });
+    throw new HoneError(
+      'invalid-model',
+      `${join(path, file)} is not JSON: ${error instanceof Error ? error.message : String(error)}.`,
+      {
+        cure: 'Download the file again.',
+        cause: error,
+      },
+    );
   }
 }
 

@@ -6,7 +6,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 import { HoneError } from '../domain/errors.ts';
 import { DTYPES, tensorSizeBytes } from './dtype.ts';
-import { decodeSafetensors, encodeSafetensors, readSafetensors, writeSafetensors, type TensorData } from './safetensors.ts';
+import {
+  decodeSafetensors,
+  encodeSafetensors,
+  readSafetensors,
+  writeSafetensors,
+  type TensorData,
+} from './safetensors.ts';
 
 let directory: string;
 beforeAll(async () => {
@@ -15,7 +21,11 @@ beforeAll(async () => {
 afterAll(() => rm(directory, { recursive: true }));
 
 /** A file put together by hand from header text and data, with the header length that the text has unless told. */
-function fileOf(header: string, data: readonly number[] = [], headerBytes: bigint = BigInt(Buffer.byteLength(header))): Buffer {
+function fileOf(
+  header: string,
+  data: readonly number[] = [],
+  headerBytes: bigint = BigInt(Buffer.byteLength(header)),
+): Buffer {
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(headerBytes);
   return Buffer.concat([length, Buffer.from(header), Buffer.from(data)]);
@@ -28,28 +38,52 @@ const tensorArbitrary = fc
     const bytes = Uint8Array.from({ length: tensorSizeBytes(dtype, shape) ?? 0 }, (_, index) => seed + index * 7);
     return { dtype, shape, bytes };
   });
-const nameArbitrary = fc.oneof(fc.string({ unit: 'binary' }), fc.constantFrom('0', '10', '__proto__', 'constructor', 'é')).filter((name) => name !== '__metadata__' && name.isWellFormed());
+const nameArbitrary = fc
+  .oneof(fc.string({ unit: 'binary' }), fc.constantFrom('0', '10', '__proto__', 'constructor', 'é'))
+  .filter((name) => name !== '__metadata__' && name.isWellFormed());
 
 it('gives back whatever it wrote', () => {
   fc.assert(
-    fc.property(fc.uniqueArray(fc.tuple(nameArbitrary, tensorArbitrary), { selector: ([name]) => name, maxLength: 6 }), fc.dictionary(nameArbitrary, fc.string()), (entries, metadata) => {
-      const written = new Map(entries);
-      const bytes = Buffer.concat(encodeSafetensors(written, metadata));
-      const read = decodeSafetensors(bytes, 'memory');
-      expect(new Map([...read.tensors].sort(([left], [right]) => (left < right ? -1 : 1)).map(([name, tensor]) => [name, { ...tensor, bytes: Uint8Array.from(tensor.bytes) }]))).toEqual(
-        new Map([...written].sort(([left], [right]) => (left < right ? -1 : 1))),
-      );
-      expect(Object.entries(read.metadata).sort()).toEqual(Object.entries(metadata).sort());
-      expect(bytes.readBigUInt64LE() % 8n).toBe(0n);
-    }),
+    fc.property(
+      fc.uniqueArray(fc.tuple(nameArbitrary, tensorArbitrary), { selector: ([name]) => name, maxLength: 6 }),
+      fc.dictionary(nameArbitrary, fc.string()),
+      (entries, metadata) => {
+        const written = new Map(entries);
+        const bytes = Buffer.concat(encodeSafetensors(written, metadata));
+        const read = decodeSafetensors(bytes, 'memory');
+        expect(
+          new Map(
+            [...read.tensors]
+              .sort(([left], [right]) => (left < right ? -1 : 1))
+              .map(([name, tensor]) => [name, { ...tensor, bytes: Uint8Array.from(tensor.bytes) }]),
+          ),
+        ).toEqual(new Map([...written].sort(([left], [right]) => (left < right ? -1 : 1))));
+        expect(Object.entries(read.metadata).sort()).toEqual(Object.entries(metadata).sort());
+        expect(bytes.readBigUInt64LE() % 8n).toBe(0n);
+      },
+    ),
     { numRuns: 150 },
   );
 });
 
 it('lays tensors out as standard writers do: wide types first, then by name', async () => {
   const path = join(directory, 'order.safetensors');
-  const tensor = (dtype: TensorData['dtype'], fill: number): TensorData => ({ dtype, shape: [1], bytes: new Uint8Array(tensorSizeBytes(dtype, [1]) ?? 0).fill(fill) });
-  await writeSafetensors(path, new Map([['u', tensor('U8', 1)], ['b', tensor('BF16', 2)], ['f', tensor('F32', 3)], ['a', tensor('BF16', 4)], ['i', tensor('I64', 5)]]), { format: 'pt' });
+  const tensor = (dtype: TensorData['dtype'], fill: number): TensorData => ({
+    dtype,
+    shape: [1],
+    bytes: new Uint8Array(tensorSizeBytes(dtype, [1]) ?? 0).fill(fill),
+  });
+  await writeSafetensors(
+    path,
+    new Map([
+      ['u', tensor('U8', 1)],
+      ['b', tensor('BF16', 2)],
+      ['f', tensor('F32', 3)],
+      ['a', tensor('BF16', 4)],
+      ['i', tensor('I64', 5)],
+    ]),
+    { format: 'pt' },
+  );
   const bytes = await readFile(path);
   const header = bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE())).toString();
   expect(header.trimEnd()).toBe(
@@ -71,21 +105,86 @@ describe('refuses', () => {
     ['bytes that are not UTF-8', Buffer.concat([fileOf('{"', [], 4n), Buffer.from([0xff, 0x7d])]), /not JSON in UTF-8/],
     ['metadata that is not text', fileOf('{"__metadata__":{"step":3}}'), /number under "step"/],
     ['metadata that is not an object', fileOf('{"__metadata__":["a"]}'), /__metadata__ is not an object/],
-    ['the same tensor twice', fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', [1]), /key "a" twice/],
-    ['the same field twice', fileOf('{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', [1]), /key "dtype" twice/],
-    ['an unknown dtype', fileOf('{"a":{"dtype":"F7","shape":[1],"data_offsets":[0,1]}}', [1]), /tensor a has the unknown dtype "F7"/],
-    ['a negative extent', fileOf('{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}}', [1]), /tensor a has the shape \[-1\]/],
-    ['a fractional extent', fileOf('{"a":{"dtype":"U8","shape":[0.5],"data_offsets":[0,1]}}', [1]), /tensor a has the shape/],
+    [
+      'the same tensor twice',
+      fileOf(
+        '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+        [1],
+      ),
+      /key "a" twice/,
+    ],
+    [
+      'the same field twice',
+      fileOf('{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', [1]),
+      /key "dtype" twice/,
+    ],
+    [
+      'an unknown dtype',
+      fileOf('{"a":{"dtype":"F7","shape":[1],"data_offsets":[0,1]}}', [1]),
+      /tensor a has the unknown dtype "F7"/,
+    ],
+    [
+      'a negative extent',
+      fileOf('{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}}', [1]),
+      /tensor a has the shape \[-1\]/,
+    ],
+    [
+      'a fractional extent',
+      fileOf('{"a":{"dtype":"U8","shape":[0.5],"data_offsets":[0,1]}}', [1]),
+      /tensor a has the shape/,
+    ],
     ['three offsets', fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}}', [1]), /offsets \[0,1,2\]/],
-    ['an unknown field', fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"strides":[1]}}', [1]), /unknown field "strides"/],
-    ['offsets that run backwards', fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}}', [1]), /bytes 1 to 0 of a data region of 1/],
-    ['offsets beyond the file', fileOf('{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}', [1]), /bytes 0 to 9 of a data region of 1/],
-    ['a shape that does not fit its bytes', fileOf('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', [1, 2, 3, 4]), /F32 \[2\] takes 8 bytes, its offsets span 4/],
-    ['a shape whose product overflows', fileOf('{"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}}'), /overflows/],
-    ['half a byte', fileOf('{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}}', [1, 2]), /does not fill whole bytes/],
-    ['a gap', fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}', [1, 2, 3]), /bytes 1 to 2 before tensor b/],
-    ['an overlap', fileOf('{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}', [1, 2, 3]), /tensor b starts at byte 1, inside/],
-    ['bytes after the last tensor', fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', [1, 2]), /end at byte 1 of a data region of 2/],
+    [
+      'an unknown field',
+      fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"strides":[1]}}', [1]),
+      /unknown field "strides"/,
+    ],
+    [
+      'offsets that run backwards',
+      fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}}', [1]),
+      /bytes 1 to 0 of a data region of 1/,
+    ],
+    [
+      'offsets beyond the file',
+      fileOf('{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}', [1]),
+      /bytes 0 to 9 of a data region of 1/,
+    ],
+    [
+      'a shape that does not fit its bytes',
+      fileOf('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', [1, 2, 3, 4]),
+      /F32 \[2\] takes 8 bytes, its offsets span 4/,
+    ],
+    [
+      'a shape whose product overflows',
+      fileOf('{"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}}'),
+      /overflows/,
+    ],
+    [
+      'half a byte',
+      fileOf('{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}}', [1, 2]),
+      /does not fill whole bytes/,
+    ],
+    [
+      'a gap',
+      fileOf(
+        '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}',
+        [1, 2, 3],
+      ),
+      /bytes 1 to 2 before tensor b/,
+    ],
+    [
+      'an overlap',
+      fileOf(
+        '{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}',
+        [1, 2, 3],
+      ),
+      /tensor b starts at byte 1, inside/,
+    ],
+    [
+      'bytes after the last tensor',
+      fileOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', [1, 2]),
+      /end at byte 1 of a data region of 2/,
+    ],
   ];
   it.each(cases)('%s', async (name, bytes, message) => {
     const path = join(directory, `${name.replaceAll(/\W/g, '-')}.safetensors`);
@@ -98,7 +197,9 @@ describe('refuses', () => {
 
   it('a file cut at any byte', async () => {
     const path = join(directory, 'cut.safetensors');
-    const whole = Buffer.concat(encodeSafetensors(new Map([['a', { dtype: 'BF16', shape: [2, 3], bytes: new Uint8Array(12).fill(9) }]])));
+    const whole = Buffer.concat(
+      encodeSafetensors(new Map([['a', { dtype: 'BF16', shape: [2, 3], bytes: new Uint8Array(12).fill(9) }]])),
+    );
     await writeFile(path, whole);
     for (let sizeBytes = whole.byteLength - 1; sizeBytes >= 0; sizeBytes--) {
       await truncate(path, sizeBytes);
@@ -107,8 +208,16 @@ describe('refuses', () => {
   });
 
   it('a missing file, and bytes that do not fit the shape to write', async () => {
-    await expect(readSafetensors(join(directory, 'none'))).rejects.toMatchObject({ code: 'invalid-safetensors', message: expect.stringContaining('ENOENT') });
-    await expect(writeSafetensors(join(directory, 'wrong'), new Map([['a', { dtype: 'F32', shape: [2], bytes: new Uint8Array(4) }]]))).rejects.toMatchObject({
+    await expect(readSafetensors(join(directory, 'none'))).rejects.toMatchObject({
+      code: 'invalid-safetensors',
+      message: expect.stringContaining('ENOENT'),
+    });
+    await expect(
+      writeSafetensors(
+        join(directory, 'wrong'),
+        new Map([['a', { dtype: 'F32', shape: [2], bytes: new Uint8Array(4) }]]),
+      ),
+    ).rejects.toMatchObject({
       message: expect.stringMatching(/tensor a has 4 bytes, but F32 \[2\] takes 8/),
     });
     expect(await readdir(directory)).not.toContain('wrong');
@@ -116,7 +225,13 @@ describe('refuses', () => {
 });
 
 it('reads scalars, empty tensors and padded headers', () => {
-  const read = decodeSafetensors(fileOf('{"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"e":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]}}      ', [0, 0, 128, 63]), 'memory');
+  const read = decodeSafetensors(
+    fileOf(
+      '{"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"e":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]}}      ',
+      [0, 0, 128, 63],
+    ),
+    'memory',
+  );
   expect(read.tensors.get('e')?.bytes.byteLength).toBe(0);
   expect(Buffer.from(read.tensors.get('s')?.bytes ?? []).readFloatLE()).toBe(1);
 });

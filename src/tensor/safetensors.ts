@@ -92,14 +92,20 @@ export function encodeSafetensors(
     const sizeBytes = tensorSizeBytes(tensor.dtype, tensor.shape);
     if (name === '__metadata__') fail(source, 'no tensor may be called __metadata__');
     if (sizeBytes !== tensor.bytes.byteLength)
-      fail(source, `tensor ${name} has ${tensor.bytes.byteLength} bytes, but ${tensor.dtype} [${tensor.shape.join(', ')}] takes ${sizeBytes}`);
+      fail(
+        source,
+        `tensor ${name} has ${tensor.bytes.byteLength} bytes, but ${tensor.dtype} [${tensor.shape.join(', ')}] takes ${sizeBytes}`,
+      );
     const end = offset + tensor.bytes.byteLength;
-    entries.push(`${JSON.stringify(name)}:${JSON.stringify({ dtype: tensor.dtype, shape: tensor.shape, data_offsets: [offset, end] })}`);
+    entries.push(
+      `${JSON.stringify(name)}:${JSON.stringify({ dtype: tensor.dtype, shape: tensor.shape, data_offsets: [offset, end] })}`,
+    );
     offset = end;
   }
   const text = new TextEncoder().encode(`{${entries.join(',')}}`);
   const headerBytes = Math.ceil(text.byteLength / 8) * 8;
-  if (headerBytes > MAX_HEADER_BYTES) fail(source, `the header takes ${headerBytes} bytes, more than the format's ${MAX_HEADER_BYTES}`);
+  if (headerBytes > MAX_HEADER_BYTES)
+    fail(source, `the header takes ${headerBytes} bytes, more than the format's ${MAX_HEADER_BYTES}`);
   const head = new Uint8Array(8 + headerBytes).fill(0x20);
   new DataView(head.buffer).setBigUint64(0, BigInt(headerBytes), true);
   head.set(text, 8);
@@ -117,8 +123,14 @@ async function readExactly(handle: FileHandle, position: number, sizeBytes: numb
   const bytes = new Uint8Array(sizeBytes);
   let filled = 0;
   while (filled < sizeBytes) {
-    const { bytesRead } = await handle.read(bytes, filled, Math.min(READ_CHUNK_BYTES, sizeBytes - filled), position + filled);
-    if (bytesRead === 0) fail(path, `it ended at byte ${position + filled}, ${position + sizeBytes} were there when it was opened`);
+    const { bytesRead } = await handle.read(
+      bytes,
+      filled,
+      Math.min(READ_CHUNK_BYTES, sizeBytes - filled),
+      position + filled,
+    );
+    if (bytesRead === 0)
+      fail(path, `it ended at byte ${position + filled}, ${position + sizeBytes} were there when it was opened`);
     filled += bytesRead;
   }
   return bytes;
@@ -127,8 +139,10 @@ async function readExactly(handle: FileHandle, position: number, sizeBytes: numb
 function readHeaderLength(lengthField: Uint8Array, sizeBytes: number, source: string): number {
   if (lengthField.byteLength < 8) fail(source, `it has ${sizeBytes} bytes, fewer than the 8 of the header length`);
   const length = new DataView(lengthField.buffer, lengthField.byteOffset, 8).getBigUint64(0, true);
-  if (length > BigInt(MAX_HEADER_BYTES)) fail(source, `its header length is ${length}, more than the format's ${MAX_HEADER_BYTES}`);
-  if (8 + Number(length) > sizeBytes) fail(source, `its header needs ${8 + Number(length)} bytes, the file has ${sizeBytes}`);
+  if (length > BigInt(MAX_HEADER_BYTES))
+    fail(source, `its header length is ${length}, more than the format's ${MAX_HEADER_BYTES}`);
+  if (8 + Number(length) > sizeBytes)
+    fail(source, `its header needs ${8 + Number(length)} bytes, the file has ${sizeBytes}`);
   return Number(length);
 }
 
@@ -161,15 +175,18 @@ function parseHeader(headerBytes: Uint8Array, dataBytes: number, source: string)
     }
     if (!isRecord(value)) fail(source, '__metadata__ is not an object');
     for (const [key, item] of Object.entries(value)) {
-      if (typeof item !== 'string') fail(source, `__metadata__ holds a ${typeof item} under ${JSON.stringify(key)}, only strings are allowed`);
+      if (typeof item !== 'string')
+        fail(source, `__metadata__ holds a ${typeof item} under ${JSON.stringify(key)}, only strings are allowed`);
       Object.defineProperty(metadata, key, { value: item, enumerable: true, writable: true, configurable: true });
     }
   }
   entries.sort((left, right) => left.begin - right.begin || left.end - right.end);
   let covered = 0;
   for (const entry of entries) {
-    if (entry.begin > covered) fail(source, `bytes ${covered} to ${entry.begin} before tensor ${entry.name} belong to no tensor`);
-    if (entry.begin < covered) fail(source, `tensor ${entry.name} starts at byte ${entry.begin}, inside the tensor that ends at ${covered}`);
+    if (entry.begin > covered)
+      fail(source, `bytes ${covered} to ${entry.begin} before tensor ${entry.name} belong to no tensor`);
+    if (entry.begin < covered)
+      fail(source, `tensor ${entry.name} starts at byte ${entry.begin}, inside the tensor that ends at ${covered}`);
     covered = entry.end;
   }
   if (covered !== dataBytes) fail(source, `its tensors end at byte ${covered} of a data region of ${dataBytes}`);
@@ -181,20 +198,30 @@ function parseEntry(name: string, value: unknown, dataBytes: number, source: str
   const { dtype, shape, data_offsets: offsets } = value;
   const extra = Object.keys(value).find((key) => key !== 'dtype' && key !== 'shape' && key !== 'data_offsets');
   if (extra !== undefined) fail(source, `tensor ${name} has an unknown field ${JSON.stringify(extra)}`);
-  if (typeof dtype !== 'string' || !isDtype(dtype)) fail(source, `tensor ${name} has the unknown dtype ${JSON.stringify(dtype)}`);
-  if (!isCountList(shape)) fail(source, `tensor ${name} has the shape ${JSON.stringify(shape)}, not a list of whole numbers`);
-  if (!isCountList(offsets) || offsets.length !== 2) fail(source, `tensor ${name} has the offsets ${JSON.stringify(offsets)}, not two whole numbers`);
+  if (typeof dtype !== 'string' || !isDtype(dtype))
+    fail(source, `tensor ${name} has the unknown dtype ${JSON.stringify(dtype)}`);
+  if (!isCountList(shape))
+    fail(source, `tensor ${name} has the shape ${JSON.stringify(shape)}, not a list of whole numbers`);
+  if (!isCountList(offsets) || offsets.length !== 2)
+    fail(source, `tensor ${name} has the offsets ${JSON.stringify(offsets)}, not two whole numbers`);
   const [begin = 0, end = 0] = offsets;
-  if (end < begin || end > dataBytes) fail(source, `tensor ${name} lies at bytes ${begin} to ${end} of a data region of ${dataBytes}`);
+  if (end < begin || end > dataBytes)
+    fail(source, `tensor ${name} lies at bytes ${begin} to ${end} of a data region of ${dataBytes}`);
   const sizeBytes = tensorSizeBytes(dtype, shape);
-  if (sizeBytes === undefined) fail(source, `tensor ${name} of ${dtype} [${shape.join(', ')}] overflows or does not fill whole bytes`);
-  if (sizeBytes !== end - begin) fail(source, `tensor ${name} of ${dtype} [${shape.join(', ')}] takes ${sizeBytes} bytes, its offsets span ${end - begin}`);
+  if (sizeBytes === undefined)
+    fail(source, `tensor ${name} of ${dtype} [${shape.join(', ')}] overflows or does not fill whole bytes`);
+  if (sizeBytes !== end - begin)
+    fail(
+      source,
+      `tensor ${name} of ${dtype} [${shape.join(', ')}] takes ${sizeBytes} bytes, its offsets span ${end - begin}`,
+    );
   return { name, dtype, shape, begin, end };
 }
 
 function attachData(header: Header, data: Uint8Array): Safetensors {
   const tensors = new Map<string, TensorData>();
-  for (const { name, dtype, shape, begin, end } of header.entries) tensors.set(name, { dtype, shape, bytes: data.subarray(begin, end) });
+  for (const { name, dtype, shape, begin, end } of header.entries)
+    tensors.set(name, { dtype, shape, bytes: data.subarray(begin, end) });
   return { metadata: header.metadata, tensors };
 }
 
