@@ -146,6 +146,10 @@ it('writes the form that other readers of the shared format expect', async () =>
   ).toMatchObject({ dtype: 'BF16', shape: [20, 100] });
 });
 
+it('writes the same bytes for the same weights, so that a resumed run can complete a killed upload', async () => {
+  expect(filesOf(await encodeDelta())).toEqual(filesOf(await encodeDelta()));
+});
+
 it('needs no weights file when nothing changed', async () => {
   const encoded = await encodeVersion({
     identity: identityOf(7),

@@ -49,7 +49,7 @@ export async function loadVersion(
 }
 
 /** The versions to decode, oldest first: from the newest anchor at or below the target, or from the one after `localVersion`. */
-export async function planChain(
+async function planChain(
   store: WeightStore,
   target: VersionIdentity,
   localVersion: PolicyVersion,
