@@ -117,7 +117,7 @@ describe('embedded policy', () => {
   });
 
   test('a request bound to a version is refused once that has passed, also when it passes on the way', async () => {
-    const policy = await start();
+    const policy = await start({ slots: 1 });
     const begun = Promise.withResolvers<void>();
     const bound = policy.generate({ tokens: prompt('bound'), sampling: sampling(4000), seed: 1, exactVersion: policyVersion(0), onToken: () => begun.resolve() });
     const refused = expect(bound).rejects.toThrow(/version 1 was committed/);
@@ -126,6 +126,8 @@ describe('embedded policy', () => {
     await refused;
     await expect(policy.generate({ tokens: prompt('x'), sampling: sampling(2), seed: 1, exactVersion: policyVersion(0) })).rejects.toThrow(/never go back/);
     expect((await policy.generate({ tokens: prompt('x'), sampling: sampling(2), seed: 1, exactVersion: policyVersion(1) })).tokens).toHaveLength(2);
+    // The refused reply gave its slot back instead of being sampled to its end.
+    expect((await policy.stats()).sampledTokens).toBeLessThan(4000);
   });
 
   test('abort ends a running and a waiting request, and the replica goes on', async () => {
@@ -141,6 +143,16 @@ describe('embedded policy', () => {
     expect(await second).toMatchObject({ finish: 'abort', versions: [] });
     expect(await policy.stats()).toMatchObject({ running: 0, waiting: 0 });
     expect((await policy.generate({ tokens: prompt('c'), sampling: sampling(5), seed: 1 })).tokens).toHaveLength(5);
+  });
+
+  test('a replica without requests does not use the processor', async () => {
+    const policy = await start();
+    await policy.generate({ tokens: prompt('a'), sampling: sampling(5), seed: 1 });
+    const before = process.cpuUsage();
+    // The span that is measured, not a wait for something to happen.
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(40);
   });
 
   test('threads change nothing that is drawn', async () => {

@@ -143,9 +143,9 @@ describe('recording', () => {
   });
 
   test('a stop token that the template does not write starts a new segment, still on the ids that were sampled', async () => {
-    const target = await startRecorder({ write: () => 'a few words here', stopId: tokenizer.idOf('<|endoftext|>') ?? -1 });
+    const target = await startRecorder({ write: () => 'look ok look ok look ok', stopId: tokenizer.idOf('<|endoftext|>') ?? -1 });
     await post(target, { messages: [user('a')] });
-    await post(target, { messages: [user('a'), assistant('a few words here'), user('b')] });
+    await post(target, { messages: [user('a'), assistant('look ok look ok look ok'), user('b')] });
     const { stats } = await target.recorder.seal('r1');
     expect(stats.newSegments).toBe(1);
     const [first, second] = target.policy.requests;
