@@ -17,8 +17,9 @@ export function readReport(text: string): ReportReading {
   let value: unknown;
   try {
     value = JSON.parse(text);
-  } catch (error) {
-    return unreadable(`The report is not valid JSON: ${error instanceof Error ? error.message : String(error)}.`);
+  } catch {
+    // The runtime's own message differs between versions, and this sentence becomes part of a prompt.
+    return unreadable('The report is not valid JSON.');
   }
   const parsed = reportSchema.safeParse(value);
   if (!parsed.success) {
