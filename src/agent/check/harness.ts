@@ -14,7 +14,7 @@ import { Workspace } from './workspace.ts';
 /** A package as a reviewer may see it: its folder and the index of its declarations. */
 export interface PackageView {
   readonly directory: string;
-  readonly index: PackageIndex;
+  readonly index: Pick<PackageIndex, 'lookUp'>;
 }
 
 export interface CheckHarnessOptions {

@@ -16,7 +16,7 @@ import type { ToolAnswer, Workspace } from './workspace.ts';
 
 export interface ReportOptions {
   /** Undefined = look-ups are off: only `submit` is offered. */
-  readonly around: { readonly workspace: Workspace; readonly index: PackageIndex } | undefined;
+  readonly around: { readonly workspace: Workspace; readonly index: Pick<PackageIndex, 'lookUp'> } | undefined;
 }
 
 const INSTRUCTIONS = `You review one change to an npm package and report the bugs that this change introduces.

@@ -116,6 +116,6 @@ function copy(source, target) {
 `;
 
 /** An index that knows one function. */
-export const INDEX: PackageIndex = {
+export const INDEX: Pick<PackageIndex, 'lookUp'> = {
   lookUp: (name) => (name === 'copy' ? { name: 'copy', file: 'lib/copy.js', line: 10, kind: 'function', isAsync: false, parameters: ['source', 'target'] } : undefined),
 };

@@ -14,7 +14,7 @@ import { findingFromVerdict } from './verdict-finding.ts';
 
 export interface SweepOptions {
   /** Undefined = look-ups are off, and no names are listed. */
-  readonly index: PackageIndex | undefined;
+  readonly index: Pick<PackageIndex, 'lookUp'> | undefined;
   readonly lookupsPerLine: number;
   readonly lookupsPerTask: number;
   /** For models that were not trained on the format. */
