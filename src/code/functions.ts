@@ -1,6 +1,7 @@
 /**
  * The functions of a source file, as whole lines, and a signature that two clones share.
- * Invariant: a function's text is exactly the file's lines from the first to the last that the function touches.
+ * Invariants: a function's text is exactly the file's lines from the first to the last that the function touches; of
+ * functions that start on one line only the first is taken.
  */
 import { createHash } from 'node:crypto';
 
@@ -29,6 +30,7 @@ const COMPILED = /__awaiter|__generator|__spread|__rest\b|__assign|_interop|_thi
 
 export function findFunctions(file: SourceFile, root: SyntaxNode, lines: LineMap): SourceFunction[] {
   const found: SourceFunction[] = [];
+  let lastStart = 0;
   visit(root, (node) => {
     if (!FUNCTION_KINDS.has(node.kind)) return true;
     const startLine = lines.lineAt(node.start);
@@ -38,7 +40,10 @@ export function findFunctions(file: SourceFile, root: SyntaxNode, lines: LineMap
     if (count > MAX_LINES) return true;
     const offset = lines.startOf(startLine);
     const text = file.text.slice(offset, lines.endOf(endLine));
-    if (isUsable(text) && !containsError(node)) found.push({ name: functionName(node, file.text), node, startLine, endLine, offset, text });
+    if (startLine !== lastStart && isUsable(text) && !containsError(node)) {
+      found.push({ name: functionName(node, file.text), node, startLine, endLine, offset, text });
+      lastStart = startLine;
+    }
     return count > SMALL_LINES;
   });
   return found;

@@ -17,20 +17,71 @@ export interface SyntaxNode {
 export type Language = 'javascript' | 'typescript';
 
 /** Strings, regular expressions and comments are kept whole: nothing asks what is inside them. */
-const OPAQUE = new Set(['string', 'regex', 'comment', 'number', 'identifier', 'property_identifier']);
+const OPAQUE = new Set(['string', 'regex', 'comment', 'number', 'string_fragment']);
+const NAMES = new Set(['identifier', 'property_identifier', 'private_property_identifier', 'shorthand_property_identifier', 'shorthand_property_identifier_pattern', 'type_identifier']);
+/** Tokens whose kind is their text, less those that share it with a node that has children. */
+const KEYWORDS = new Set(
+  'async await break case catch const continue debugger default delete do else export extends false finally for from function if implements import in instanceof interface let new null of return static super switch this throw true try type typeof undefined var void while with yield get set as readonly abstract private public protected declare enum keyof'.split(' '),
+);
+const NAME = /#?[\w$]+/uy;
+const BLANK = /\s*/uy;
 
 export function parseSource(text: string, language: Language): SyntaxNode {
   const root = parse(language === 'typescript' ? Lang.TypeScript : Lang.JavaScript, text).root();
-  return copy(root, undefined);
+  return new TreeCopy(text).copy(root, undefined);
 }
 
-function copy(node: SgNode, parent: SyntaxNode | undefined): SyntaxNode {
-  const kind = String(node.kind());
-  const { start, end } = node.range();
-  const children: SyntaxNode[] = [];
-  const result: SyntaxNode = { kind, start: start.index, end: end.index, parent, children };
-  if (!OPAQUE.has(kind)) for (const child of node.children()) children.push(copy(child, result));
-  return result;
+/**
+ * Copies in reading order, so that most positions follow from the text: a token starts after the blanks that follow the
+ * one before it. Only what cannot be measured so is asked of the parser, whose ranges are dear.
+ */
+class TreeCopy {
+  readonly #text: string;
+  #cursor = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  copy(node: SgNode, parent: SyntaxNode | undefined): SyntaxNode {
+    const kind = String(node.kind());
+    const length = this.#tokenLength(kind);
+    if (length > 0) return this.#leaf(kind, this.#cursor, this.#cursor + length, parent);
+    const inner = OPAQUE.has(kind) ? [] : node.children();
+    if (inner.length === 0) {
+      const { start, end } = node.range();
+      return this.#leaf(kind, start.index, end.index, parent);
+    }
+    const children: SyntaxNode[] = [];
+    const result = { kind, start: 0, end: 0, parent, children };
+    for (const child of inner) children.push(this.copy(child, result));
+    result.start = children[0]?.start ?? 0;
+    result.end = children.at(-1)?.end ?? 0;
+    return result;
+  }
+
+  #leaf(kind: string, start: number, end: number, parent: SyntaxNode | undefined): SyntaxNode {
+    this.#cursor = end;
+    return { kind, start, end, parent, children: [] };
+  }
+
+  /** Moves over blanks and measures the token there; 0 when the text does not tell. */
+  #tokenLength(kind: string): number {
+    const isName = NAMES.has(kind);
+    if (!isName && !KEYWORDS.has(kind) && /^[a-z]/iu.test(kind)) return 0;
+    BLANK.lastIndex = this.#cursor;
+    BLANK.exec(this.#text);
+    const start = BLANK.lastIndex;
+    let length = kind.length;
+    if (isName) {
+      NAME.lastIndex = start;
+      length = NAME.exec(this.#text)?.[0].length ?? 0;
+      // Beyond ASCII, or with an escape, a name may go on.
+      if (length === 0 || /[\\\u0080-\uffff]/u.test(this.#text[start + length] ?? '')) return 0;
+    } else if (!this.#text.startsWith(kind, start)) return 0;
+    this.#cursor = start;
+    return length;
+  }
 }
 
 /** Visits a node and all below it, parents first; returning false skips what is below. */
