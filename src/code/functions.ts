@@ -50,7 +50,6 @@ export function findFunctions(file: SourceFile, root: SyntaxNode, lines: LineMap
 }
 
 function isUsable(text: string): boolean {
-  // oxlint-disable-next-line no-control-regex -- printable ASCII and tabs are what is wanted
   if (!/^[\t\n\u0020-\u007e]*$/u.test(text) || COMPILED.test(text)) return false;
   return text.split('\n').every((line) => line.length <= MAX_LINE_CHARACTERS);
 }

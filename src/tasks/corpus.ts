@@ -44,7 +44,7 @@ export interface Corpus {
 }
 
 /** Raised whenever functions or sites are found or stored differently. */
-const CORPUS_FORMAT = 4;
+const CORPUS_FORMAT = 5;
 const MAX_FUNCTIONS_OF_A_PACKAGE = 700;
 const MIN_CHANGED_LINES = 2;
 

@@ -5,6 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 
+import { HoneError } from '../domain/errors.ts';
 import { createRandom, deriveSeed, type Random, taskId } from '../domain/ids.ts';
 import { BUG_CATEGORIES, type Bug, type BugCategory, type ChangedLine, type Edit, ELSEWHERE_CATEGORIES, type Task } from '../domain/task.ts';
 import type { Corpus, CorpusFunction } from './corpus.ts';
@@ -25,6 +26,7 @@ const PICKED_FOR_ELSEWHERE = 0.85;
 /** Share of changed lines that only change how the program is written, where the function offers such sites. */
 const BENIGN_SHARE = 0.08;
 const MAX_BUGS = 3;
+const MAX_ATTEMPTS_A_TASK = 20;
 /** A benign change of a line that could be broken: rewritten, rather than repaired, as often as this. */
 const EQUIVALENT_SHARE = 0.4;
 /** So often does a call that gives no promise lose a needless `await`, so that losing one is a bug half of the time. */
@@ -36,6 +38,7 @@ const ELSEWHERE_WEIGHT: Readonly<Record<string, number>> = { 'unknown-property':
 const BUG_KINDS: ReadonlySet<string> = new Set(BUG_CATEGORIES);
 const ELSEWHERE_KINDS: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
 
+/** Throws `invalid-task` when no function of the corpus fits its size limits. */
 export function drawTask(corpus: Corpus, seed: number, options: DrawOptions = {}): Task {
   const random = createRandom(deriveSeed(seed, 'task', corpus.split));
   return drawFromFunction(corpus, pickFunction(corpus, random), { ...options, seed, random });
@@ -47,6 +50,11 @@ export function drawTasks(corpus: Corpus, options: DrawOptions & { readonly seed
   const ids = new Set<string>();
   const used = new Set<number>();
   for (let attempt = 0; tasks.length < options.count; attempt++) {
+    if (attempt > 100 + options.count * MAX_ATTEMPTS_A_TASK) {
+      throw new HoneError('invalid-task', `Only ${tasks.length} distinct tasks of ${options.count} could be drawn from ${corpus.functions.length} functions.`, {
+        cure: 'Ask for fewer tasks or raise the size limits of the corpus.',
+      });
+    }
     const seed = deriveSeed(options.seed, 'draw', attempt);
     const random = createRandom(deriveSeed(seed, 'task', corpus.split));
     let index = pickFunction(corpus, random);
@@ -78,7 +86,9 @@ interface ChosenEdit {
 
 function drawFromFunction(corpus: Corpus, index: number, options: DrawOptions & { readonly seed: number; readonly random: Random }): Task {
   const source = corpus.functions[index];
-  if (source === undefined) throw new RangeError(`the corpus has no function ${index}`);
+  if (source === undefined) {
+    throw new HoneError('invalid-task', 'No function of the corpus fits its size limits.', { cure: 'Raise maxCharacters or maxLines.' });
+  }
   const { bugShare = DEFAULT_BUG_SHARE, elsewhereShare = DEFAULT_ELSEWHERE_SHARE, seed, random } = options;
   const wanted = 3 + random.below(4);
   const sites = chooseSites(source, { wanted, elsewhereShare, random });
@@ -109,7 +119,9 @@ function chooseSites(source: CorpusFunction, { wanted, elsewhereShare, random }:
       else benign.push(kind);
     }
     const draw = random.next();
-    const kinds = draw < BENIGN_SHARE && benign.length > 0 ? benign : draw < BENIGN_SHARE + elsewhereShare && elsewhere.length > 0 ? elsewhere : firstNonEmpty(local, elsewhere, benign);
+    let kinds = firstNonEmpty(local, elsewhere, benign);
+    if (draw < BENIGN_SHARE) kinds = firstNonEmpty(benign, kinds);
+    else if (draw < BENIGN_SHARE + elsewhereShare) kinds = firstNonEmpty(elsewhere, kinds);
     if (kinds.length === 0) break;
     const site = random.pick(byKind.get(pickKind(kinds, random)) ?? []);
     chosen.push(site);
@@ -159,7 +171,8 @@ function composeTask(corpus: Corpus, source: CorpusFunction, { edits, seed }: { 
   const splicedLines = (side: 'before' | 'after' | 'repaired'): string[] => {
     const parts: { start: number; end: number; text: string }[] = [];
     for (const edit of edits) {
-      const text = side === 'repaired' && edit.role === 'bug' ? edit.before : side === 'before' ? edit.before : edit.after;
+      const isBefore = side === 'before' || (side === 'repaired' && edit.role === 'bug');
+      const text = isBefore ? edit.before : edit.after;
       for (let index = 0; index < edit.site.spans.length; index += 2) parts.push({ start: edit.site.spans[index] ?? 0, end: edit.site.spans[index + 1] ?? 0, text });
     }
     parts.sort((a, b) => a.start - b.start);

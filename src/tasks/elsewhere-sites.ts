@@ -152,9 +152,11 @@ function addAwait(collector: SiteCollector, context: ElsewhereContext, node: Syn
 
 function addProperty(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
   const property = node.children.at(-1);
-  if (property?.kind !== 'property_identifier' || node.parent?.kind === 'assignment_expression' && node.parent.children[0] === node) return;
+  const isAssigned = node.parent?.kind === 'assignment_expression' && node.parent.children[0] === node;
+  if (property?.kind !== 'property_identifier' || isAssigned) return;
   const right = collector.textOf(property);
-  if (right.length < 3 || isBuiltIn(right)) return;
+  // A name that stands twice in the function vouches for itself.
+  if (right.length < 3 || isBuiltIn(right) || countWord(collector.source.text, right) > 1) return;
   const wrong = context.invented.nameLike(right, context.random);
   if (wrong === undefined) return;
   const lines = { right: lineWith(collector, property, property, right), wrong: lineWith(collector, property, property, wrong) };
@@ -168,6 +170,12 @@ function addProperty(collector: SiteCollector, context: ElsewhereContext, node: 
 
 const CONSTANT_HOLDERS = new Set(['arguments', 'binary_expression', 'return_statement', 'ternary_expression', 'parenthesized_expression', 'subscript_expression']);
 const ASSIGNING_HOLDERS = new Set(['pair', 'variable_declarator', 'assignment_expression']);
+
+function countWord(text: string, word: string): number {
+  let count = 0;
+  for (let at = text.indexOf(word); at !== -1; at = text.indexOf(word, at + word.length)) if (!/[\w$]/u.test(text[at - 1] ?? '') && !/[\w$]/u.test(text[at + word.length] ?? '')) count++;
+  return count;
+}
 
 /** A use of a constant, `LIMIT` or `limits.LIMIT`, may as well be its value; the comment keeps its name on the line. */
 function addConstant(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {

@@ -35,8 +35,7 @@ export class InventedNames {
       const choices = this.#wordsAt(at, words.length);
       if (choices.length === 0) continue;
       const word = random.pick(choices);
-      const styled = /^[A-Z]{2,}$/u.test(old) ? word.toUpperCase() : /^[A-Z]/u.test(old) ? word.slice(0, 1).toUpperCase() + word.slice(1) : word;
-      const invented = name.replace(old, styled);
+      const invented = name.replace(old, inStyleOf(old, word));
       if (invented !== name && !this.#used.has(invented) && !isBuiltIn(invented)) return invented;
     }
     return undefined;
@@ -46,6 +45,11 @@ export class InventedNames {
     if (index === count - 1) return this.#last;
     return index === 0 ? this.#first : this.#middle;
   }
+}
+
+function inStyleOf(old: string, word: string): string {
+  if (/^[A-Z]{2,}$/u.test(old)) return word.toUpperCase();
+  return /^[A-Z]/u.test(old) ? word.slice(0, 1).toUpperCase() + word.slice(1) : word;
 }
 
 /** `isHTTPServer` → is, HTTP, Server; `MAX_SIZE` → MAX, SIZE. */

@@ -4,6 +4,7 @@
  * of meaning only when reading them has no effect.
  */
 import { childOfKind, closest, FUNCTION_KINDS, operands, type SyntaxNode } from '../code/syntax-tree.ts';
+import type { BugCategory } from '../domain/task.ts';
 import type { SiteCollector } from './site-collector.ts';
 
 const COMPARISONS: Readonly<Record<string, { wrong: string; mirrored: string }>> = {
@@ -86,8 +87,7 @@ function addBinary(collector: SiteCollector, node: SyntaxNode): void {
   const exchangeable = isPure(left) && isPure(right) && isTight(left) && isTight(right);
   const comparison = COMPARISONS[operator.kind];
   if (comparison !== undefined) {
-    const kind = isLoopBound(node) ? 'off-by-one' : EQUALITIES.has(operator.kind) && isConditionPart(node) ? 'negated-condition' : 'wrong-comparison';
-    collector.add(kind, node, { right: written, wrong: replaced(comparison.wrong), ...(exchangeable ? { same: swapped(comparison.mirrored) } : {}) });
+    collector.add(comparisonKind(node, operator.kind), node, { right: written, wrong: replaced(comparison.wrong), ...(exchangeable ? { same: swapped(comparison.mirrored) } : {}) });
     addRedundantGuard(collector, node);
   }
   if (operator.kind === '&&' || operator.kind === '||') {
@@ -110,6 +110,11 @@ function addBinary(collector: SiteCollector, node: SyntaxNode): void {
     const mirrored = COMPARISONS[operator.kind]?.mirrored;
     collector.add('swapped-operands', node, { right: written, wrong: swapped(operator.kind), ...(mirrored !== undefined && exchangeable ? { same: swapped(mirrored) } : {}) });
   }
+}
+
+function comparisonKind(node: SyntaxNode, operator: string): BugCategory {
+  if (isLoopBound(node)) return 'off-by-one';
+  return EQUALITIES.has(operator) && isConditionPart(node) ? 'negated-condition' : 'wrong-comparison';
 }
 
 const LOOSE = new Set([
@@ -171,7 +176,8 @@ function addOperator(collector: SiteCollector, node: SyntaxNode): void {
   const target = operands(node)[0];
   const isStatement = node.parent?.kind === 'expression_statement' || node.parent?.kind === 'for_statement';
   const plain = target === undefined ? '' : textOf(target);
-  const longhand = operator.kind === '++' ? `${plain} += 1` : operator.kind === '--' ? `${plain} -= 1` : undefined;
+  const sign = operator.kind.slice(0, 1);
+  const longhand = operator.kind === `${sign}${sign}` ? `${plain} ${sign}= 1` : undefined;
   const at = operator.start - node.start;
   collector.add('wrong-arithmetic', node, {
     right: written,
