@@ -42,7 +42,7 @@ function importedSpecifiers(text: string): string[] {
   const tree = parse(Lang.TypeScript, text).root();
   const sources = tree.findAll({
     rule: {
-      kind: 'string',
+      regex: '^[\'"`]',
       any: [
         { inside: { kind: 'import_statement', stopBy: 'neighbor' } },
         { inside: { kind: 'export_statement', field: 'source', stopBy: 'neighbor' } },
@@ -126,6 +126,7 @@ describe('rooms', () => {
     ["const loop = await import('../train/loop.ts');"],
     ["type Train = import('../train/loop.ts').Train;"],
     ["new Worker(new URL('../train/loop.ts', import.meta.url));"],
+    ['new Worker(new URL(`../train/loop.ts`, import.meta.url));'],
   ])('a breach is found in `%s`', (text) => {
     expect(findBreaches({ path: 'src/reward/planted.ts', text }, runtimePackages)).toEqual([
       'src/reward/planted.ts imports ../train/loop.ts: reward/ may import domain.',
