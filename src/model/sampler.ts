@@ -341,7 +341,7 @@ function checkSampling(sampling: Sampling): void {
   };
   if (!Number.isInteger(maxTokens) || maxTokens < 1) fail('maxTokens', maxTokens, 'an integer above 0');
   if (greedy) return;
-  if (!(temperature > 0)) fail('temperature', temperature, 'a number above 0, or greedy: true');
+  if (!(temperature >= 1e-3)) fail('temperature', temperature, 'at least 0.001, or greedy: true');
   if (!Number.isInteger(topK) || topK < 0) fail('topK', topK, 'an integer, 0 = off');
   if (!(topP > 0 && topP <= 1)) fail('topP', topP, 'a number above 0 and at most 1');
   if (!(minP >= 0 && minP < 1)) fail('minP', minP, 'a number from 0 to below 1');

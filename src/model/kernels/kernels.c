@@ -756,6 +756,42 @@ INLINE u64 order_key(float p, int id) {
   return (u64)w.bits << 32 | (0xffffffffu - (u32)id);
 }
 
+/* Probabilities by their leading bits: sign, exponent and four bits of the fraction. 1 falls into the last bucket. */
+enum { BUCKETS = (0x3f800000 >> 19) + 1 };
+INLINE int bucket_of(float p) {
+  union { float value; u32 bits; } w = {p};
+  return (int)(w.bits >> 19);
+}
+
+/* The lowest key of the shortest prefix, by falling key, that has `wanted` members or a mass of at least `mass`. */
+static u64 cut(const float *p, int n, const double *masses, const int *counts, int wanted, double mass, u64 *heap) {
+  u64 lowest = 0;
+  double reached = 0;
+  int taken = 0;
+  for (int b = BUCKETS - 1; b >= 0; b--) {
+    if (counts[b] == 0) continue;
+    if (taken + counts[b] < wanted && reached + masses[b] < mass) {
+      taken += counts[b];
+      reached += masses[b];
+      continue;
+    }
+    int size = 0;
+    for (int i = 0; i < n; i++)
+      if (bucket_of(p[i]) == b) heap[size++] = order_key(p[i], i);
+    for (int i = size / 2 - 1; i >= 0; i--) sink(heap, size, i);
+    while (size > 0 && taken < wanted && reached < mass) {
+      union { u32 bits; float value; } w = {(u32)(heap[0] >> 32)};
+      lowest = heap[0];
+      reached += w.value;
+      taken++;
+      heap[0] = heap[--size];
+      sink(heap, size, 0);
+    }
+    if (taken >= wanted || reached >= mass) return lowest;
+  }
+  return 0;
+}
+
 /*
  * Items are rows of logits. `settings` has 8 numbers a row: 1/temperature, top-k (0 = off), top-p, min-p, greedy, seed,
  * index of the token. Temperature, then top-k, then top-p over what top-k left (kept while the mass before is below p),
@@ -772,12 +808,16 @@ KERNEL(sample)(int begin, int end, int *ids, float *logprobs, int *counts, int *
     int *row = kept + (long)m * vocabulary;
     float scale = (float)set[0];
     int top_k = (int)set[1];
-    double top_p = set[2], min_p = set[3], total = 0;
-    int best = 0, finite = x[0] - x[0] == 0;
-    for (int i = 1; i < vocabulary; i++) {
-      finite &= x[i] - x[i] == 0;
-      if (x[i] > x[best]) best = i;
+    double top_p = set[2], min_p = set[3];
+    f32x4 top = splat(-0x1.fffffep127f), finite4 = wasm_i32x4_splat(-1);
+    for (int i = 0; i < vocabulary; i += 4) {
+      f32x4 value = wasm_v128_bitselect(pick4(x, 0, i, vocabulary), splat(-0x1.fffffep127f), lanes_below(vocabulary - i));
+      finite4 = wasm_v128_and(finite4, wasm_f32x4_eq(sub(value, value), splat(0)));
+      top = wasm_f32x4_pmax(top, value);
     }
+    float highest = lane_max(top);
+    int best = 0, finite = wasm_i32x4_all_true(finite4);
+    while (finite && x[best] != highest) best++;
     if (!finite) {
       ids[m] = -1;
       counts[m] = 0;
@@ -800,33 +840,22 @@ KERNEL(sample)(int begin, int end, int *ids, float *logprobs, int *counts, int *
       }
     }
     u64 lowest = 0; /* keys at or above it are kept */
-    if ((top_k > 0 && top_k < vocabulary) || top_p < 1) {
-      for (int i = 0; i < vocabulary; i++) heap[i] = order_key(p[i], i);
-      for (int i = vocabulary / 2 - 1; i >= 0; i--) sink(heap, vocabulary, i);
-      int limit = top_k > 0 && top_k < vocabulary ? top_k : vocabulary, size = vocabulary, taken = 0;
-      /* Popping to the end of the array leaves the taken keys there, largest last. */
-      double mass = 0;
-      if (limit == vocabulary)
-        for (int i = 0; i < vocabulary; i++) total += p[i];
-      while (taken < limit && (limit < vocabulary || mass < top_p * total)) {
-        u64 key = heap[0];
-        union { u32 bits; float value; } w = {(u32)(key >> 32)};
-        mass += w.value;
-        size--;
-        heap[0] = heap[size];
-        heap[size] = key;
-        sink(heap, size, 0);
-        lowest = key;
-        taken++;
+    int has_top_k = top_k > 0 && top_k < vocabulary;
+    if (has_top_k || top_p < 1) {
+      double masses[BUCKETS], total = 0;
+      int members[BUCKETS];
+      for (int b = 0; b < BUCKETS; b++) masses[b] = 0, members[b] = 0;
+      for (int i = 0; i < vocabulary; i++) {
+        int b = bucket_of(p[i]);
+        masses[b] += p[i];
+        members[b]++;
       }
-      if (limit < vocabulary && top_p < 1) {
-        total = mass;
-        mass = 0;
-        for (int i = 0; i < taken && mass < top_p * total; i++) {
-          union { u32 bits; float value; } w = {(u32)(heap[vocabulary - 1 - i] >> 32)};
-          mass += w.value;
-          lowest = heap[vocabulary - 1 - i];
-        }
+      if (has_top_k) lowest = cut(p, vocabulary, masses, members, top_k, 1e300, heap);
+      if (top_p < 1) {
+        for (int i = 0; i < vocabulary; i++)
+          if (order_key(p[i], i) >= lowest) total += p[i];
+        u64 key = cut(p, vocabulary, masses, members, vocabulary, top_p * total, heap);
+        if (key > lowest) lowest = key;
       }
     }
     int count = 0;
