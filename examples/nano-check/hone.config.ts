@@ -1,5 +1,5 @@
 /** Trains models/nano to find injected bugs in real npm packages: the main job of `npm start`. */
-import { defineRun } from '../../src/run/config.ts';
+import { defineRun } from 'hone';
 
 export default defineRun({
   name: 'nano-check',
