@@ -13,8 +13,8 @@ export interface Context {
 
 const BLOCK_ROWS = 64;
 
-/** Splits a product over blocks of rows and, when there are few rows, over groups of panels too. */
-function multiply(
+/** c = a b (+ bias) (+ addend) for b in panels: splits the product over blocks of rows and, when there are few rows, over groups of panels too. */
+export function multiply(
   engine: Engine,
   operands: { to: number; a: number; b: number; rows: number; columns: number; depth: number; lda: number; ldc: number; panelStride: number; addend: number; bias: number },
 ): void {

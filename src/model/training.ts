@@ -158,27 +158,29 @@ export class TrainingModel {
       checkSequence(this.config, engine, sequence);
     }
     const start = engine.mark();
-    const parts = splitMicroBatches(sequences, this.#microBatchTokens);
-    const outputs: SequenceOutput[] = [];
-    const passes = parts.map((part) => {
-      const mark = engine.mark();
-      const pass = this.#record(part);
-      outputs.push(...this.#outputs(part, pass.batch, pass.logits));
-      if (parts.length === 1 || engine.mark() - start <= this.#maxActivationBytes) return pass;
-      engine.release(mark);
-      return undefined;
-    });
-    const gradients = loss(outputs);
-    if (gradients.length !== sequences.length)
-      throw new HoneError('invalid-config', `The loss returned ${gradients.length} gradients for ${sequences.length} sequences.`, { cure: 'Return one gradient a sequence, in order.' });
-    let first = 0;
-    for (const [index, part] of parts.entries()) {
-      const mark = engine.mark();
-      this.#backward(passes[index] ?? this.#record(part), part, gradients.slice(first, first + part.length));
-      engine.release(mark);
-      first += part.length;
+    try {
+      const parts = splitMicroBatches(sequences, this.#microBatchTokens);
+      const outputs: SequenceOutput[] = [];
+      const passes = parts.map((part) => {
+        const mark = engine.mark();
+        const pass = this.#record(part);
+        outputs.push(...this.#outputs(part, pass.batch, pass.logits));
+        if (parts.length === 1 || engine.mark() - start <= this.#maxActivationBytes) return pass;
+        engine.release(mark);
+        return undefined;
+      });
+      const gradients = loss(outputs);
+      checkGradients(sequences, gradients);
+      let first = 0;
+      for (const [index, part] of parts.entries()) {
+        const mark = engine.mark();
+        this.#backward(passes[index] ?? this.#record(part), part, gradients.slice(first, first + part.length));
+        engine.release(mark);
+        first += part.length;
+      }
+    } finally {
+      engine.release(start);
     }
-    engine.release(start);
   }
 
   #record(part: readonly SequenceInput[]): Pass {
@@ -239,10 +241,8 @@ export class TrainingModel {
     let row = 0;
     for (const [index, { positions }] of part.entries()) {
       const gradient = gradients[index];
-      if (gradient?.logprobs.length !== positions.length || (gradient.entropies !== undefined && gradient.entropies.length !== positions.length))
-        throw new HoneError('invalid-config', `The loss returned a gradient of the wrong length for a sequence of ${positions.length} positions.`, { cure: 'Return one number a position.' });
-      logprobView.set(gradient.logprobs, row);
-      if (gradient.entropies !== undefined) entropyView.set(gradient.entropies, row);
+      logprobView.set(gradient?.logprobs ?? [], row);
+      entropyView.set(gradient?.entropies ?? [], row);
       row += positions.length;
     }
     if (rows === 0) return;
@@ -332,6 +332,16 @@ export class TrainingModel {
 
   #read(arena: number): Map<string, Float32Array> {
     return new Map(this.#layout.parameters.map(({ name, offset, size }) => [name, this.#engine.f32(arena + offset * 4, size).slice()]));
+  }
+}
+
+function checkGradients(sequences: readonly SequenceInput[], gradients: readonly SequenceGradient[]): void {
+  if (gradients.length !== sequences.length)
+    throw new HoneError('invalid-config', `The loss returned ${gradients.length} gradients for ${sequences.length} sequences.`, { cure: 'Return one gradient a sequence, in order.' });
+  for (const [index, { positions }] of sequences.entries()) {
+    const { logprobs, entropies = logprobs } = gradients[index] ?? { logprobs: new Float32Array(0) };
+    if (logprobs.length !== positions.length || entropies.length !== positions.length)
+      throw new HoneError('invalid-config', `The loss returned a gradient of the wrong length for a sequence of ${positions.length} positions.`, { cure: 'Return one number a position.' });
   }
 }
 
