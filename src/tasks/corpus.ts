@@ -38,13 +38,13 @@ export interface Corpus {
   readonly split: Split;
   readonly functions: readonly CorpusFunction[];
   readonly packages: readonly CorpusPackage[];
-  /** Functions that offer a site of an elsewhere kind, by kind: indexes into `functions`. */
+  /** By elsewhere kind, indexes into `functions`: one for each line that offers a site, so that rich functions come more often. */
   readonly elsewhere: ReadonlyMap<string, readonly number[]>;
   index(packageName: string): Promise<PackageIndex>;
 }
 
-/** Raised whenever functions or sites are found or stored differently. */
-const CORPUS_FORMAT = 5;
+/** Raised whenever functions or sites are found, split or stored differently. */
+const CORPUS_FORMAT = 6;
 const MAX_FUNCTIONS_OF_A_PACKAGE = 700;
 const MIN_CHANGED_LINES = 2;
 
@@ -73,8 +73,9 @@ export function openCorpus(options: CorpusOptions): Promise<Corpus> {
     const functions = data.functions.filter(({ text }) => text.length <= maxCharacters && countLines(text) <= maxLines);
     const elsewhere = new Map<string, number[]>();
     functions.forEach(({ sites }, index) => {
-      const kinds = new Set(sites.map((site) => site.kind));
-      for (const kind of ELSEWHERE_CATEGORIES) if (kinds.has(kind)) elsewhere.set(kind, [...(elsewhere.get(kind) ?? []), index]);
+      const offered = new Map<string, Set<number>>();
+      for (const { kind, lines } of sites) if (isElsewhere(kind)) offered.set(kind, new Set([...(offered.get(kind) ?? []), ...lines]));
+      for (const [kind, lines] of offered) for (const _ of lines) listOf(elsewhere, kind).push(index);
     });
     const indexes = new Map<string, Promise<PackageIndex>>();
     return {
@@ -89,6 +90,16 @@ export function openCorpus(options: CorpusOptions): Promise<Corpus> {
       },
     };
   });
+}
+
+function isElsewhere(kind: string): boolean {
+  return (ELSEWHERE_CATEGORIES as readonly string[]).includes(kind);
+}
+
+function listOf(lists: Map<string, number[]>, kind: string): number[] {
+  const list = lists.get(kind) ?? [];
+  lists.set(kind, list);
+  return list;
 }
 
 function countLines(text: string): number {

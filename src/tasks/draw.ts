@@ -20,9 +20,9 @@ export interface DrawOptions {
 }
 
 const DEFAULT_BUG_SHARE = 2 / 3;
-const DEFAULT_ELSEWHERE_SHARE = 0.5;
+const DEFAULT_ELSEWHERE_SHARE = 0.6;
 /** Share of functions that are picked because they offer an elsewhere kind; the others are picked uniformly. */
-const PICKED_FOR_ELSEWHERE = 0.85;
+const PICKED_FOR_ELSEWHERE = 0.95;
 /** Share of changed lines that only change how the program is written, where the function offers such sites. */
 const BENIGN_SHARE = 0.08;
 const MAX_BUGS = 3;
@@ -30,7 +30,7 @@ const MAX_ATTEMPTS_A_TASK = 20;
 /** A benign change of a line that could be broken: rewritten, rather than repaired, as often as this. */
 const EQUIVALENT_SHARE = 0.4;
 /** So often does a call that gives no promise lose a needless `await`, so that losing one is a bug half of the time. */
-const NEEDLESS_AWAIT_LOST = 0.38;
+const NEEDLESS_AWAIT_LOST = 0.36;
 
 /** Rarer kinds come more often, so that none of the four fills most of the lines. */
 const ELSEWHERE_WEIGHT: Readonly<Record<string, number>> = { 'unknown-property': 1, 'swapped-arguments': 2, 'missing-await': 3, 'contradicted-constant': 3 };
@@ -155,16 +155,22 @@ function assignRoles(sites: readonly Site[], { bugShare, random }: { bugShare: n
 
 function chooseTexts(site: Site, isBug: boolean, random: Random): ChosenEdit {
   const { kind, right, same, wrong } = site;
-  // A constant may stand as its name or as its value on either side; elsewhere the other writing is a change of its own.
-  const rightText = kind === 'contradicted-constant' && same !== undefined && random.next() < 0.5 ? same : right;
-  if (isBug && wrong !== undefined) return { site, role: 'bug', before: rightText, after: wrong };
-  if (same !== undefined && (wrong === undefined || random.next() < EQUIVALENT_SHARE)) {
-    const losesAwait = kind === 'missing-await' && random.next() < NEEDLESS_AWAIT_LOST;
-    const forward = kind === 'missing-await' ? losesAwait === right.startsWith('await ') : random.next() < 0.5;
-    return forward ? { site, role: 'equivalent', before: right, after: same } : { site, role: 'equivalent', before: same, after: right };
+  const isRewritten = same !== undefined && (wrong === undefined || random.next() < EQUIVALENT_SHARE);
+  // A constant that gives way to its value may give way to the right one or to a wrong one: the line does not tell.
+  if (isBug && wrong !== undefined) return { site, role: 'bug', before: isRewritten && kind === 'contradicted-constant' ? same : right, after: wrong };
+  if (isRewritten) {
+    const forward = isForward(site, random);
+    return { site, role: 'equivalent', before: forward ? right : same, after: forward ? same : right };
   }
   if (wrong === undefined) throw new RangeError(`a ${kind} site offers neither a break nor a rewrite`);
-  return { site, role: 'inverse', before: wrong, after: rightText };
+  return { site, role: 'inverse', before: wrong, after: right };
+}
+
+/** Whether an equivalent rewrite goes from `right` to `same`. */
+function isForward({ kind, right }: Site, random: Random): boolean {
+  if (kind === 'contradicted-constant') return false;
+  if (kind === 'missing-await') return random.next() < NEEDLESS_AWAIT_LOST === right.startsWith('await ');
+  return random.next() < 0.5;
 }
 
 function composeTask(corpus: Corpus, source: CorpusFunction, { edits, seed }: { edits: readonly ChosenEdit[]; seed: number }): Task {
