@@ -5,7 +5,9 @@ import { collectIndexData, createPackageIndex, type PackageIndex } from './packa
 import { type Language, parseSource } from './syntax-tree.ts';
 
 function indexOf(files: Readonly<Record<string, string>>, language: Language = 'javascript'): PackageIndex {
-  const read = Object.entries(files).map(([path, text]) => [path, readDeclarations({ path, language, text }, parseSource(text, language))] as const);
+  const read = Object.entries(files).map(
+    ([path, text]) => [path, readDeclarations({ path, language, text }, parseSource(text, language))] as const,
+  );
   return createPackageIndex(collectIndexData(new Map(read)));
 }
 
@@ -27,16 +29,33 @@ class Cache extends Map {
 Cache.prototype.drop = function (key) {}
 exports.close = (file) => 1`,
   });
-  expect(only(index, 'open')).toMatchObject({ kind: 'function', isAsync: true, parameters: ['path', '{}', 'flags', '...rest'], line: 1 });
-  expect(only(index, 'Cache')).toMatchObject({ kind: 'class', parameters: ['limit'], members: ['size', 'constructor', 'load', 'isFull'] });
+  expect(only(index, 'open')).toMatchObject({
+    kind: 'function',
+    isAsync: true,
+    parameters: ['path', '{}', 'flags', '...rest'],
+    line: 1,
+  });
+  expect(only(index, 'Cache')).toMatchObject({
+    kind: 'class',
+    parameters: ['limit'],
+    members: ['size', 'constructor', 'load', 'isFull'],
+  });
   expect(only(index, 'load')).toMatchObject({ kind: 'method', isAsync: true, container: 'Cache', line: 5 });
-  expect(only(index, 'drop')).toMatchObject({ kind: 'method', isAsync: false, container: 'Cache', parameters: ['key'] });
+  expect(only(index, 'drop')).toMatchObject({
+    kind: 'method',
+    isAsync: false,
+    container: 'Cache',
+    parameters: ['key'],
+  });
   expect(only(index, 'isFull').kind).toBe('property');
   expect(only(index, 'close').parameters).toEqual(['file']);
 });
 
 test('what certainly gives no promise is told from what may', () => {
-  const index = indexOf({ 'a.js': 'function plain(a) { return a + 1 }\nfunction nothing() { plain() }\nfunction maybe() { return other() }\nfunction made() { return new Promise(done) }' });
+  const index = indexOf({
+    'a.js':
+      'function plain(a) { return a + 1 }\nfunction nothing() { plain() }\nfunction maybe() { return other() }\nfunction made() { return new Promise(done) }',
+  });
   expect(only(index, 'plain').mayReturnPromise).toBeUndefined();
   expect(only(index, 'nothing').mayReturnPromise).toBeUndefined();
   expect(only(index, 'maybe').mayReturnPromise).toBe(true);
@@ -71,7 +90,13 @@ function connect(options, port = 80) {}`,
 });
 
 test('TypeScript: members of interfaces, promised results, parameters', () => {
-  const index = indexOf({ 'a.ts': 'export interface Options { readonly timeout?: number; run(job: string): Promise<void>; }\nexport abstract class Store { private limit: number = 5; read(key: string, limit?: number): Promise<string> { return get(key); } }' }, 'typescript');
+  const index = indexOf(
+    {
+      'a.ts':
+        'export interface Options { readonly timeout?: number; run(job: string): Promise<void>; }\nexport abstract class Store { private limit: number = 5; read(key: string, limit?: number): Promise<string> { return get(key); } }',
+    },
+    'typescript',
+  );
   expect(only(index, 'timeout')).toMatchObject({ kind: 'property', container: 'Options' });
   expect(only(index, 'run')).toMatchObject({ kind: 'method', isAsync: true, parameters: ['job'] });
   expect(only(index, 'read')).toMatchObject({ container: 'Store', isAsync: true, parameters: ['key', 'limit'] });
@@ -84,7 +109,10 @@ test('a look-up prefers the class, then the import, then the file', () => {
     'lib/b.js': 'class B {\n  open(flag) {}\n}',
     'lib/c.js': "const { open: start } = require('./a')\nconst tools = require('./b.js')\nstart()",
   });
-  expect(index.lookUp('open', { file: 'lib/a.js', line: 4, receiver: 'this' })).toMatchObject({ container: 'A', line: 2 });
+  expect(index.lookUp('open', { file: 'lib/a.js', line: 4, receiver: 'this' })).toMatchObject({
+    container: 'A',
+    line: 2,
+  });
   expect(index.lookUp('open', { file: 'lib/a.js', line: 5 })).toMatchObject({ kind: 'function', line: 8 });
   expect(index.lookUp('start', { file: 'lib/c.js', line: 3 })).toMatchObject({ name: 'open', file: 'lib/a.js' });
   expect(index.lookUp('open', { file: 'lib/c.js', line: 3, receiver: 'tools' })).toMatchObject({ file: 'lib/b.js' });

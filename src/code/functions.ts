@@ -6,7 +6,15 @@
 import { createHash } from 'node:crypto';
 
 import type { SourceFile } from './source-files.ts';
-import { childOfKind, closest, containsError, FUNCTION_KINDS, type LineMap, visit, type SyntaxNode } from './syntax-tree.ts';
+import {
+  childOfKind,
+  closest,
+  containsError,
+  FUNCTION_KINDS,
+  type LineMap,
+  visit,
+  type SyntaxNode,
+} from './syntax-tree.ts';
 
 export interface SourceFunction {
   readonly name: string;
@@ -26,7 +34,8 @@ const MAX_LINES = 80;
 const SMALL_LINES = 30;
 const MAX_LINE_CHARACTERS = 140;
 /** Marks of compilers and bundlers: such code was not written by a person. */
-const COMPILED = /__awaiter|__generator|__spread|__rest\b|__assign|_interop|_this\b|_createClass|regeneratorRuntime|asyncToGenerator|\(0, |\[native code|void 0\b|@ts-/u;
+const COMPILED =
+  /__awaiter|__generator|__spread|__rest\b|__assign|_interop|_this\b|_createClass|regeneratorRuntime|asyncToGenerator|\(0, |\[native code|void 0\b|@ts-/u;
 
 export function findFunctions(file: SourceFile, root: SyntaxNode, lines: LineMap): SourceFunction[] {
   const found: SourceFunction[] = [];
@@ -61,7 +70,12 @@ function functionName(node: SyntaxNode, text: string): string {
   const holder = node.parent;
   const target = holder?.children[0];
   if (holder === undefined || target === undefined) return 'anonymous';
-  if (holder.kind === 'variable_declarator' || holder.kind === 'pair' || holder.kind === 'field_definition' || holder.kind === 'public_field_definition') {
+  if (
+    holder.kind === 'variable_declarator' ||
+    holder.kind === 'pair' ||
+    holder.kind === 'field_definition' ||
+    holder.kind === 'public_field_definition'
+  ) {
     const name = childOfKind(holder, 'identifier', 'property_identifier', 'private_property_identifier');
     return name === undefined ? 'anonymous' : textOf(name);
   }

@@ -58,7 +58,10 @@ export function listInstalledPackages(corpusDirectory: string = DEFAULT_CORPUS_D
 }
 
 /** One installed package of the corpus; throws `corpus-missing` when it is not there. */
-export function findInstalledPackage(name: string, corpusDirectory: string = DEFAULT_CORPUS_DIRECTORY): InstalledPackage {
+export function findInstalledPackage(
+  name: string,
+  corpusDirectory: string = DEFAULT_CORPUS_DIRECTORY,
+): InstalledPackage {
   const directory = locatePackage(name, corpusDirectory);
   const manifest = directory === undefined ? undefined : readManifest(directory);
   if (directory === undefined || manifest?.version === undefined) {

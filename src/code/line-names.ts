@@ -9,9 +9,12 @@ interface Token {
   readonly isName: boolean;
 }
 
-const TOKEN = /\/\/.*$|\/\*|\*\/|[A-Za-z_$][\w$]*|\d[\w.]*|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\?\.|=>|[=!<>]=+|&&|\|\||\?\?|\S/gu;
+const TOKEN =
+  /\/\/.*$|\/\*|\*\/|[A-Za-z_$][\w$]*|\d[\w.]*|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\?\.|=>|[=!<>]=+|&&|\|\||\?\?|\S/gu;
 const KEYWORDS = new Set(
-  'abstract any as async await boolean break case catch class const continue debugger declare default delete do else enum export extends false finally for from function get if implements import in infer instanceof interface is keyof let never new null number object of private protected public readonly require return satisfies set static string super switch symbol this throw true try type typeof undefined unknown var void while with yield arguments exports module constructor prototype NaN Infinity'.split(' '),
+  'abstract any as async await boolean break case catch class const continue debugger declare default delete do else enum export extends false finally for from function get if implements import in infer instanceof interface is keyof let never new null number object of private protected public readonly require return satisfies set static string super switch symbol this throw true try type typeof undefined unknown var void while with yield arguments exports module constructor prototype NaN Infinity'.split(
+    ' ',
+  ),
 );
 const MAX_NAMES = 3;
 
@@ -22,7 +25,12 @@ export function namesOnLine(change: { readonly before: string; readonly after: s
   let start = 0;
   while (start < before.length && start < after.length && before[start]?.text === after[start]?.text) start++;
   let tail = 0;
-  while (tail < before.length - start && tail < after.length - start && before.at(-1 - tail)?.text === after.at(-1 - tail)?.text) tail++;
+  while (
+    tail < before.length - start &&
+    tail < after.length - start &&
+    before.at(-1 - tail)?.text === after.at(-1 - tail)?.text
+  )
+    tail++;
   const end = after.length - tail;
   const removed = before.slice(start, before.length - tail);
   const found: string[] = [];
@@ -71,7 +79,11 @@ function tokenize(line: string): Token[] {
 
 function sameWords(a: readonly Token[], b: readonly Token[]): boolean {
   if (a.length !== b.length) return false;
-  const texts = (tokens: readonly Token[]): string => tokens.map((token) => token.text).toSorted().join(' ');
+  const texts = (tokens: readonly Token[]): string =>
+    tokens
+      .map((token) => token.text)
+      .toSorted()
+      .join(' ');
   return texts(a) === texts(b);
 }
 

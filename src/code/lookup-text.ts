@@ -8,12 +8,14 @@ const MAX_ARGUMENTS = 5;
 
 /** `line` is the changed line on which the name stands. */
 export function lookupText(name: string, declaration: Declaration | undefined, line: string): string {
-  if (declaration === undefined) return isBuiltIn(name) ? `built-in ${name}` : `${name} is not declared in this package`;
+  if (declaration === undefined)
+    return isBuiltIn(name) ? `built-in ${name}` : `${name} is not declared in this package`;
   switch (declaration.kind) {
     case 'function':
     case 'method':
     case 'class': {
-      const head = declaration.kind === 'class' ? `class ${name}` : `${declaration.isAsync ? 'async ' : ''}function ${name}`;
+      const head =
+        declaration.kind === 'class' ? `class ${name}` : `${declaration.isAsync ? 'async ' : ''}function ${name}`;
       return `${head}(${bindArguments(declaration.parameters, argumentsOnLine(line, name))})`;
     }
     case 'constant':
@@ -114,16 +116,59 @@ export function isBuiltIn(name: string): boolean {
 }
 
 function collectBuiltInNames(): ReadonlySet<string> {
-  const names = new Set<string>(['require', 'module', 'exports', 'window', 'document', '__dirname', '__filename', 'push', 'then']);
+  const names = new Set<string>([
+    'require',
+    'module',
+    'exports',
+    'window',
+    'document',
+    '__dirname',
+    '__filename',
+    'push',
+    'then',
+  ]);
   const standard: readonly object[] = [
-    Object, Function, Array, String, Number, Boolean, Symbol, BigInt, Math, JSON, Reflect, Date, RegExp, Promise, Map, Set, WeakMap, WeakSet,
-    Error, ArrayBuffer, Uint8Array, DataView, Intl, Proxy, URL, URLSearchParams, AbortController, AbortSignal, Buffer, TextEncoder, TextDecoder, EventTarget, process, console,
+    Object,
+    Function,
+    Array,
+    String,
+    Number,
+    Boolean,
+    Symbol,
+    BigInt,
+    Math,
+    JSON,
+    Reflect,
+    Date,
+    RegExp,
+    Promise,
+    Map,
+    Set,
+    WeakMap,
+    WeakSet,
+    Error,
+    ArrayBuffer,
+    Uint8Array,
+    DataView,
+    Intl,
+    Proxy,
+    URL,
+    URLSearchParams,
+    AbortController,
+    AbortSignal,
+    Buffer,
+    TextEncoder,
+    TextDecoder,
+    EventTarget,
+    process,
+    console,
   ];
   for (const name of Object.getOwnPropertyNames(globalThis)) names.add(name);
   for (const object of standard) {
     for (const name of Object.getOwnPropertyNames(object)) names.add(name);
     const prototype: unknown = 'prototype' in object ? object.prototype : undefined;
-    if (typeof prototype === 'object' && prototype !== null) for (const name of Object.getOwnPropertyNames(prototype)) names.add(name);
+    if (typeof prototype === 'object' && prototype !== null)
+      for (const name of Object.getOwnPropertyNames(prototype)) names.add(name);
   }
   return names;
 }

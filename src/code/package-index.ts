@@ -6,8 +6,14 @@
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, join, posix } from 'node:path';
 
-import { type Declaration, type FileDeclarations, type ImportedName, readDeclarations } from './declarations.ts';
-import { DEFAULT_CACHE_DIRECTORY, DEFAULT_CORPUS_DIRECTORY, findInstalledPackage, type InstalledPackage } from './installed-packages.ts';
+import { type Declaration, type FileDeclarations, readDeclarations } from './declarations.ts';
+import type { ImportedName } from './imports.ts';
+import {
+  DEFAULT_CACHE_DIRECTORY,
+  DEFAULT_CORPUS_DIRECTORY,
+  findInstalledPackage,
+  type InstalledPackage,
+} from './installed-packages.ts';
 import { readSourceFiles } from './source-files.ts';
 import { parseSource } from './syntax-tree.ts';
 
@@ -38,7 +44,10 @@ export interface IndexData {
 /** Raised whenever declarations are read or stored differently. */
 export const INDEX_FORMAT = 2;
 
-export function openPackageIndex(packageName: string, options: { corpusDirectory?: string; cacheDirectory?: string } = {}): Promise<PackageIndex> {
+export function openPackageIndex(
+  packageName: string,
+  options: { corpusDirectory?: string; cacheDirectory?: string } = {},
+): Promise<PackageIndex> {
   const { corpusDirectory = DEFAULT_CORPUS_DIRECTORY, cacheDirectory = DEFAULT_CACHE_DIRECTORY } = options;
   return Promise.resolve().then(() => {
     const installed = findInstalledPackage(packageName, corpusDirectory);
@@ -70,7 +79,8 @@ export function collectIndexData(files: ReadonlyMap<string, FileDeclarations>): 
 
 function buildIndexData(installed: InstalledPackage): IndexData {
   const files = new Map<string, FileDeclarations>();
-  for (const file of readSourceFiles(installed.directory)) files.set(file.path, readDeclarations(file, parseSource(file.text, file.language)));
+  for (const file of readSourceFiles(installed.directory))
+    files.set(file.path, readDeclarations(file, parseSource(file.text, file.language)));
   return collectIndexData(files);
 }
 
@@ -104,14 +114,18 @@ export function createPackageIndex(data: IndexData): PackageIndex {
     if (inFile === undefined) scopes.set(declaration.file, [declaration]);
     else inFile.push(declaration);
   }
-  const importOf = (file: string, local: string): ImportedName | undefined => data.imports[file]?.find((entry) => entry.local === local);
+  const importOf = (file: string, local: string): ImportedName | undefined =>
+    data.imports[file]?.find((entry) => entry.local === local);
   const fileOf = (from: string, specifier: string): string | undefined => resolveSpecifier(files, from, specifier);
 
   const lookUp = (name: string, from: LookupOrigin): Declaration | undefined => {
     const candidates = byName.get(name) ?? [];
     const imported = from.receiver === undefined ? importOf(from.file, name) : importOf(from.file, from.receiver);
     const importedFile = imported === undefined ? undefined : fileOf(from.file, imported.from);
-    const searched = imported !== undefined && from.receiver === undefined && imported.imported !== name ? (byName.get(imported.imported) ?? []) : candidates;
+    const searched =
+      imported !== undefined && from.receiver === undefined && imported.imported !== name
+        ? (byName.get(imported.imported) ?? [])
+        : candidates;
     const scope: LookupScope = {
       from,
       className: innermost(classesByFile.get(from.file), from.line)?.name,
@@ -152,11 +166,13 @@ function scoreOf(candidate: Declaration, scope: LookupScope): number {
     return (sameFile ? 40 : 20) + detail;
   }
   if (from.receiver === undefined) {
-    if (sameFile && isMember && candidate.container !== undefined && candidate.container === functionName) return 70 + detail;
+    if (sameFile && isMember && candidate.container !== undefined && candidate.container === functionName)
+      return 70 + detail;
     if (!isMember) return (sameFile ? 60 : 12) + detail;
     return (sameFile ? 30 : 10) + detail;
   }
-  if (isMember && candidate.container?.toLowerCase() === from.receiver.toLowerCase()) return (sameFile ? 80 : 60) + detail;
+  if (isMember && candidate.container?.toLowerCase() === from.receiver.toLowerCase())
+    return (sameFile ? 80 : 60) + detail;
   if (!isMember) return sameFile ? 6 : 2;
   return (sameFile ? 40 : 20) + detail;
 }
@@ -164,7 +180,8 @@ function scoreOf(candidate: Declaration, scope: LookupScope): number {
 function innermost(scopes: readonly Declaration[] | undefined, line: number): Declaration | undefined {
   let best: Declaration | undefined;
   for (const scope of scopes ?? [])
-    if (scope.line <= line && line <= (scope.endLine ?? 0) && (best === undefined || scope.line >= best.line)) best = scope;
+    if (scope.line <= line && line <= (scope.endLine ?? 0) && (best === undefined || scope.line >= best.line))
+      best = scope;
   return best;
 }
 

@@ -18,10 +18,19 @@ export type Language = 'javascript' | 'typescript';
 
 /** Strings, regular expressions and comments are kept whole: nothing asks what is inside them. */
 const OPAQUE = new Set(['string', 'regex', 'comment', 'number', 'string_fragment']);
-const NAMES = new Set(['identifier', 'property_identifier', 'private_property_identifier', 'shorthand_property_identifier', 'shorthand_property_identifier_pattern', 'type_identifier']);
+const NAMES = new Set([
+  'identifier',
+  'property_identifier',
+  'private_property_identifier',
+  'shorthand_property_identifier',
+  'shorthand_property_identifier_pattern',
+  'type_identifier',
+]);
 /** Tokens whose kind is their text, less those that share it with a node that has children. */
 const KEYWORDS = new Set(
-  'async await break case catch const continue debugger default delete do else export extends false finally for from function if implements import in instanceof interface let new null of return static super switch this throw true try type typeof undefined var void while with yield get set as readonly abstract private public protected declare enum keyof'.split(' '),
+  'async await break case catch const continue debugger default delete do else export extends false finally for from function if implements import in instanceof interface let new null of return static super switch this throw true try type typeof undefined var void while with yield get set as readonly abstract private public protected declare enum keyof'.split(
+    ' ',
+  ),
 );
 const NAME = /#?[\w$]+/uy;
 const BLANK = /\s*/uy;
@@ -101,10 +110,29 @@ export function hasChild(node: SyntaxNode, kind: string): boolean {
 
 /** Children without comments and punctuation: operands, arguments, parameters. */
 export function operands(node: SyntaxNode): SyntaxNode[] {
-  return node.children.filter((child) => child.kind !== 'comment' && /^[a-z_]{2,}$/u.test(child.kind) && !KEYWORD_TOKENS.has(child.kind));
+  return node.children.filter(
+    (child) => child.kind !== 'comment' && /^[a-z_]{2,}$/u.test(child.kind) && !KEYWORD_TOKENS.has(child.kind),
+  );
 }
 
-const KEYWORD_TOKENS = new Set(['async', 'await', 'function', 'new', 'return', 'typeof', 'void', 'delete', 'in', 'of', 'instanceof', 'as', 'let', 'const', 'var', 'optional_chain']);
+const KEYWORD_TOKENS = new Set([
+  'async',
+  'await',
+  'function',
+  'new',
+  'return',
+  'typeof',
+  'void',
+  'delete',
+  'in',
+  'of',
+  'instanceof',
+  'as',
+  'let',
+  'const',
+  'var',
+  'optional_chain',
+]);
 
 export const FUNCTION_KINDS: ReadonlySet<string> = new Set([
   'function_declaration',

@@ -6,12 +6,64 @@ import { childOfKind, FUNCTION_KINDS, operands, type SyntaxNode } from '../code/
 import type { SiteCollector } from './site-collector.ts';
 
 const MAX_RENAMED_LINES = 3;
-const OTHER_NAME: ReadonlyMap<string, string> = new Map(Object.entries({
-  i: 'index', j: 'inner', n: 'count', len: 'length', res: 'response', req: 'request', err: 'error', error: 'err', cb: 'callback', fn: 'func', opts: 'options', options: 'opts', val: 'value', value: 'val',
-  key: 'name', name: 'label', obj: 'object', str: 'text', text: 'str', arr: 'list', list: 'items', items: 'list', result: 'output', ret: 'result', data: 'payload', idx: 'index', index: 'idx', args: 'params',
-  ctx: 'context', el: 'element', node: 'current', path: 'location', file: 'filename', msg: 'message', message: 'msg', buf: 'buffer', buffer: 'buf', start: 'begin', end: 'stop', parent: 'owner', type: 'kind',
-  url: 'address', config: 'settings', params: 'args', item: 'entry', entry: 'item', prop: 'property', tmp: 'temp', temp: 'tmp', num: 'number', match: 'found', current: 'active', length: 'size', count: 'total',
-}));
+const OTHER_NAME: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    i: 'index',
+    j: 'inner',
+    n: 'count',
+    len: 'length',
+    res: 'response',
+    req: 'request',
+    err: 'error',
+    error: 'err',
+    cb: 'callback',
+    fn: 'func',
+    opts: 'options',
+    options: 'opts',
+    val: 'value',
+    value: 'val',
+    key: 'name',
+    name: 'label',
+    obj: 'object',
+    str: 'text',
+    text: 'str',
+    arr: 'list',
+    list: 'items',
+    items: 'list',
+    result: 'output',
+    ret: 'result',
+    data: 'payload',
+    idx: 'index',
+    index: 'idx',
+    args: 'params',
+    ctx: 'context',
+    el: 'element',
+    node: 'current',
+    path: 'location',
+    file: 'filename',
+    msg: 'message',
+    message: 'msg',
+    buf: 'buffer',
+    buffer: 'buf',
+    start: 'begin',
+    end: 'stop',
+    parent: 'owner',
+    type: 'kind',
+    url: 'address',
+    config: 'settings',
+    params: 'args',
+    item: 'entry',
+    entry: 'item',
+    prop: 'property',
+    tmp: 'temp',
+    temp: 'tmp',
+    num: 'number',
+    match: 'found',
+    current: 'active',
+    length: 'size',
+    count: 'total',
+  }),
+);
 
 export function collectBenignSites(collector: SiteCollector): void {
   collector.visitBody((node) => {
@@ -21,8 +73,10 @@ export function collectBenignSites(collector: SiteCollector): void {
         addComment(collector, node, written);
         break;
       case 'string':
-        if (/^'[^'"\\]*'$/u.test(written)) collector.add('quotes', node, { right: written, same: `"${written.slice(1, -1)}"` });
-        else if (/^"[^'"\\]*"$/u.test(written)) collector.add('quotes', node, { right: written, same: `'${written.slice(1, -1)}'` });
+        if (/^'[^'"\\]*'$/u.test(written))
+          collector.add('quotes', node, { right: written, same: `"${written.slice(1, -1)}"` });
+        else if (/^"[^'"\\]*"$/u.test(written))
+          collector.add('quotes', node, { right: written, same: `'${written.slice(1, -1)}'` });
         break;
       case 'binary_expression':
         addTemplate(collector, node);
@@ -46,7 +100,9 @@ function addComment(collector: SiteCollector, node: SyntaxNode, written: string)
   if (mark === undefined || words === undefined || /eslint|istanbul|@|c8 |prettier/u.test(words)) return;
   const first = words.slice(0, 1);
   const other = words.endsWith('.') ? words.slice(0, -1) : `${words}.`;
-  const recased = /^[A-Za-z][a-z]+\b/u.test(words) ? (first === first.toUpperCase() ? first.toLowerCase() : first.toUpperCase()) + other.slice(1) : other;
+  const recased = /^[A-Za-z][a-z]+\b/u.test(words)
+    ? (first === first.toUpperCase() ? first.toLowerCase() : first.toUpperCase()) + other.slice(1)
+    : other;
   collector.add('comment', node, { right: written, same: mark + recased });
 }
 
@@ -67,9 +123,14 @@ function addTemplate(collector: SiteCollector, node: SyntaxNode): void {
 
 function addUndefinedTest(collector: SiteCollector, node: SyntaxNode, written: string): void {
   const compared = /^([\w$.]+) (===|!==) undefined$/u.exec(written);
-  if (compared !== null) collector.add('undefined-check', node, { right: written, same: `typeof ${compared[1]} ${compared[2]} 'undefined'` });
+  if (compared !== null)
+    collector.add('undefined-check', node, {
+      right: written,
+      same: `typeof ${compared[1]} ${compared[2]} 'undefined'`,
+    });
   const typed = /^typeof ([\w$.]+\.[\w$]+) (===|!==) ['"]undefined['"]$/u.exec(written);
-  if (typed !== null) collector.add('undefined-check', node, { right: written, same: `${typed[1]} ${typed[2]} undefined` });
+  if (typed !== null)
+    collector.add('undefined-check', node, { right: written, same: `${typed[1]} ${typed[2]} undefined` });
 }
 
 /** Local names with few uses, each renamed on all the lines where it stands. */
@@ -79,7 +140,12 @@ function addRenames(collector: SiteCollector): void {
   const forbidden = new Set<string>();
   let isPlain = true;
   collector.visitBody((node) => {
-    if (node.kind === 'shorthand_property_identifier' || node.kind === 'shorthand_property_identifier_pattern' || node.kind === 'type_identifier') forbidden.add(collector.textOf(node));
+    if (
+      node.kind === 'shorthand_property_identifier' ||
+      node.kind === 'shorthand_property_identifier_pattern' ||
+      node.kind === 'type_identifier'
+    )
+      forbidden.add(collector.textOf(node));
     if (node.kind === 'property_identifier') forbidden.add(`.${collector.textOf(node)}`);
     if (node.kind !== 'identifier') return;
     const name = collector.textOf(node);
@@ -108,6 +174,13 @@ function isOwnParameter(collector: SiteCollector, list: SyntaxNode): boolean {
 function declarationsOf(collector: SiteCollector, nodes: readonly SyntaxNode[]): number {
   return nodes.filter((node) => {
     const holder = node.parent;
-    return (holder?.kind === 'variable_declarator' && holder.children[0] === node) || holder?.kind === 'formal_parameters' || holder?.kind === 'catch_clause' || (holder !== undefined && FUNCTION_KINDS.has(holder.kind) && childOfKind(holder, 'identifier') === node) || (holder?.kind === 'assignment_pattern' && holder.children[0] === node) || (holder?.kind === 'for_in_statement' && operands(holder)[0] === node);
+    return (
+      (holder?.kind === 'variable_declarator' && holder.children[0] === node) ||
+      holder?.kind === 'formal_parameters' ||
+      holder?.kind === 'catch_clause' ||
+      (holder !== undefined && FUNCTION_KINDS.has(holder.kind) && childOfKind(holder, 'identifier') === node) ||
+      (holder?.kind === 'assignment_pattern' && holder.children[0] === node) ||
+      (holder?.kind === 'for_in_statement' && operands(holder)[0] === node)
+    );
   }).length;
 }

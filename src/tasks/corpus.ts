@@ -6,7 +6,13 @@
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-import { DEFAULT_CACHE_DIRECTORY, DEFAULT_CORPUS_DIRECTORY, fingerprintPackages, type InstalledPackage, listInstalledPackages } from '../code/installed-packages.ts';
+import {
+  DEFAULT_CACHE_DIRECTORY,
+  DEFAULT_CORPUS_DIRECTORY,
+  fingerprintPackages,
+  type InstalledPackage,
+  listInstalledPackages,
+} from '../code/installed-packages.ts';
 import { INDEX_FORMAT, openPackageIndex, type PackageIndex } from '../code/package-index.ts';
 import { BUG_CATEGORIES, ELSEWHERE_CATEGORIES } from '../domain/task.ts';
 import { deriveSeed } from '../domain/ids.ts';
@@ -44,7 +50,7 @@ export interface Corpus {
 }
 
 /** Raised whenever functions or sites are found, split or stored differently. */
-const CORPUS_FORMAT = 6;
+const CORPUS_FORMAT = 7;
 const MAX_FUNCTIONS_OF_A_PACKAGE = 700;
 const MIN_CHANGED_LINES = 2;
 
@@ -74,7 +80,8 @@ export function openCorpus(options: CorpusOptions): Promise<Corpus> {
     const elsewhere = new Map<string, number[]>();
     functions.forEach(({ sites }, index) => {
       const offered = new Map<string, Set<number>>();
-      for (const { kind, lines } of sites) if (isElsewhere(kind)) offered.set(kind, new Set([...(offered.get(kind) ?? []), ...lines]));
+      for (const { kind, lines } of sites)
+        if (isElsewhere(kind)) offered.set(kind, new Set([...(offered.get(kind) ?? []), ...lines]));
       for (const [kind, lines] of offered) for (const _ of lines) listOf(elsewhere, kind).push(index);
     });
     const indexes = new Map<string, Promise<PackageIndex>>();
@@ -109,7 +116,11 @@ function countLines(text: string): number {
 }
 
 function loadSplit(split: Split, installed: readonly InstalledPackage[], cacheDirectory: string): SplitData {
-  const path = join(cacheDirectory, 'corpus', `${fingerprintPackages(installed)}.${INDEX_FORMAT}.${CORPUS_FORMAT}.${split}.json`);
+  const path = join(
+    cacheDirectory,
+    'corpus',
+    `${fingerprintPackages(installed)}.${INDEX_FORMAT}.${CORPUS_FORMAT}.${split}.json`,
+  );
   try {
     // Written below under a name that carries the formats, and moved into place whole.
     return JSON.parse(readFileSync(path, 'utf8')) as SplitData;
@@ -121,7 +132,10 @@ function loadSplit(split: Split, installed: readonly InstalledPackage[], cacheDi
     if (earlier === split) break;
     for (const signature of loadSplit(earlier, installed, cacheDirectory).signatures) taken.add(signature);
   }
-  const data = extractSplit(installed.filter(({ name }) => splitOf(name) === split), { taken, cacheDirectory });
+  const data = extractSplit(
+    installed.filter(({ name }) => splitOf(name) === split),
+    { taken, cacheDirectory },
+  );
   mkdirSync(dirname(path), { recursive: true });
   const partial = `${path}.${process.pid}.partial`;
   writeFileSync(partial, JSON.stringify(data));
@@ -129,7 +143,10 @@ function loadSplit(split: Split, installed: readonly InstalledPackage[], cacheDi
   return data;
 }
 
-function extractSplit(packages: readonly InstalledPackage[], { taken, cacheDirectory }: { taken: Set<string>; cacheDirectory: string }): SplitData {
+function extractSplit(
+  packages: readonly InstalledPackage[],
+  { taken, cacheDirectory }: { taken: Set<string>; cacheDirectory: string },
+): SplitData {
   const functions: CorpusFunction[] = [];
   const kept: CorpusPackage[] = [];
   const signatures: string[] = [];
@@ -152,7 +169,8 @@ function extractSplit(packages: readonly InstalledPackage[], { taken, cacheDirec
 
 function changeableLines(sites: readonly Site[]): number {
   const lines = new Set<number>();
-  for (const site of sites) if ((BUG_CATEGORIES as readonly string[]).includes(site.kind)) for (const line of site.lines) lines.add(line);
+  for (const site of sites)
+    if ((BUG_CATEGORIES as readonly string[]).includes(site.kind)) for (const line of site.lines) lines.add(line);
   return lines.size;
 }
 

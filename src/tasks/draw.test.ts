@@ -8,7 +8,14 @@ import { findInstalledPackage } from '../code/installed-packages.ts';
 import { namesOnLine, receiverOnLine } from '../code/line-names.ts';
 import { lookupText } from '../code/lookup-text.ts';
 import { containsError, parseSource } from '../code/syntax-tree.ts';
-import { BUG_CATEGORIES, type ChangedLine, type Edit, ELSEWHERE_CATEGORIES, type Task, taskSchema } from '../domain/task.ts';
+import {
+  BUG_CATEGORIES,
+  type ChangedLine,
+  type Edit,
+  ELSEWHERE_CATEGORIES,
+  type Task,
+  taskSchema,
+} from '../domain/task.ts';
 import { type Corpus, openCorpus } from './corpus.ts';
 import { drawTask, drawTasks } from './draw.ts';
 
@@ -69,7 +76,9 @@ test('the same seed gives the same task, another seed another', () => {
 test('tasks are distinct, fit the schema, and no function repeats before all were used', () => {
   expect(new Set(tasks.map(({ id }) => id)).size).toBe(tasks.length);
   for (const task of tasks.slice(0, 300)) expect(taskSchema.parse(task)).toEqual(task);
-  const functions = tasks.slice(0, Math.min(1000, corpus.functions.length)).map(({ environment }) => `${environment.package} ${environment.file} ${environment.startLine}`);
+  const functions = tasks
+    .slice(0, Math.min(1000, corpus.functions.length))
+    .map(({ environment }) => `${environment.package} ${environment.file} ${environment.startLine}`);
   expect(new Set(functions).size).toBe(functions.length);
 });
 
@@ -82,7 +91,9 @@ test('changes, edits and bugs agree with the lines', () => {
       expect(lines[change.line - startLine]).toBe(change.after);
       expect(change.before).not.toBe(change.after);
     }
-    expect(gold.bugs.map(({ startLine: line }) => line)).toEqual(metadata.edits.filter(({ role }) => role === 'bug').map(({ line }) => line));
+    expect(gold.bugs.map(({ startLine: line }) => line)).toEqual(
+      metadata.edits.filter(({ role }) => role === 'bug').map(({ line }) => line),
+    );
     expect(gold.bugs.length).toBeLessThanOrEqual(3);
     expect(changes.length).toBeGreaterThanOrEqual(2);
     expect(changes.length).toBeLessThanOrEqual(6);
@@ -97,7 +108,8 @@ test('a third of the tasks has no bug, every category occurs, elsewhere kinds ar
   expect([...categories].toSorted()).toEqual([...BUG_CATEGORIES].toSorted());
   // Distinct functions come first, and those that offer such kinds before the others.
   const edits = tasks.slice(0, 1000).flatMap(({ metadata }) => metadata.edits);
-  const elsewhere = edits.filter(({ kind }) => (ELSEWHERE_CATEGORIES as readonly string[]).includes(kind)).length / edits.length;
+  const elsewhere =
+    edits.filter(({ kind }) => (ELSEWHERE_CATEGORIES as readonly string[]).includes(kind)).length / edits.length;
   expect(elsewhere).toBeGreaterThan(0.35);
 });
 
@@ -130,7 +142,10 @@ test('the changed file still parses', () => {
     const fileLines = original.split('\n');
     fileLines.splice(environment.startLine - 1, environment.lines.length, ...environment.lines);
     const language = environment.file.endsWith('ts') ? 'typescript' : 'javascript';
-    expect(containsError(parseSource(fileLines.join('\n'), language)), `${environment.package} ${environment.file}:${environment.startLine}`).toBe(containsError(parseSource(original, language)));
+    expect(
+      containsError(parseSource(fileLines.join('\n'), language)),
+      `${environment.package} ${environment.file}:${environment.startLine}`,
+    ).toBe(containsError(parseSource(original, language)));
     checked++;
   }
   expect(checked).toBeGreaterThan(20);
@@ -140,7 +155,11 @@ test('where a line stands and how long it is say nothing', () => {
   const lines = drawnLines();
   expect(balancedAccuracy(lines, ({ position }) => String(position))).toBeLessThan(0.54);
   expect(balancedAccuracy(lines, ({ change }) => String(Math.round(change.after.length / 12)))).toBeLessThan(0.56);
-  expect(balancedAccuracy(lines, ({ change, task }) => String(Math.round((5 * (change.line - task.environment.startLine)) / task.environment.lines.length)))).toBeLessThan(0.54);
+  expect(
+    balancedAccuracy(lines, ({ change, task }) =>
+      String(Math.round((5 * (change.line - task.environment.startLine)) / task.environment.lines.length)),
+    ),
+  ).toBeLessThan(0.54);
 });
 
 test('the four elsewhere kinds cannot be told by their kind and the direction of the edit', () => {
@@ -151,7 +170,9 @@ test('the four elsewhere kinds cannot be told by their kind and the direction of
     const longer = ({ change }: DrawnLine): string => String(Math.sign(change.after.length - change.before.length));
     expect(balancedAccuracy(lines, longer), kind).toBeLessThan(0.57);
   }
-  const lost = many.filter(({ edit, change }) => edit.kind === 'missing-await' && change.after.length < change.before.length);
+  const lost = many.filter(
+    ({ edit, change }) => edit.kind === 'missing-await' && change.after.length < change.before.length,
+  );
   const share = lost.filter(({ edit }) => edit.role === 'bug').length / lost.length;
   expect(lost.length).toBeGreaterThan(60);
   expect(share).toBeGreaterThan(0.35);
@@ -165,9 +186,20 @@ test('the first look-up decides the elsewhere kinds', async () => {
     const index = await corpus.index(task.environment.package);
     const [name] = namesOnLine(change);
     const receiver = name === undefined ? undefined : receiverOnLine(change.after, name);
-    const declaration = name === undefined ? undefined : index.lookUp(name, { file: task.environment.file, line: change.line, ...(receiver === undefined ? {} : { receiver }) });
+    const declaration =
+      name === undefined
+        ? undefined
+        : index.lookUp(name, {
+            file: task.environment.file,
+            line: change.line,
+            ...(receiver === undefined ? {} : { receiver }),
+          });
     decided.all++;
-    if (saysBug(edit.kind, { change, text: lookupText(name ?? '', declaration, change.after) }) === (edit.role === 'bug')) decided.right++;
+    if (
+      saysBug(edit.kind, { change, text: lookupText(name ?? '', declaration, change.after) }) ===
+      (edit.role === 'bug')
+    )
+      decided.right++;
   }
   expect(decided.all).toBeGreaterThan(1000);
   expect(decided.right / decided.all).toBeGreaterThan(0.95);
@@ -181,9 +213,17 @@ function saysBug(kind: string, { change, text }: { change: ChangedLine; text: st
     const values = / (?:=|default) (.+) here (.+)$/u.exec(text);
     return values !== null && values[1]?.replaceAll('"', "'") !== values[2]?.replaceAll('"', "'");
   }
-  const bound = [...text.matchAll(/([\w$.]+) = ([^,)]+)/gu)].map(([, parameter, argument]) => [parameter?.toLowerCase().replace(/^_/u, ''), argument?.toLowerCase()]);
+  const bound = [...text.matchAll(/([\w$.]+) = ([^,)]+)/gu)].map(([, parameter, argument]) => [
+    parameter?.toLowerCase().replace(/^_/u, ''),
+    argument?.toLowerCase(),
+  ]);
   return bound.some(([parameter, argument], index) => {
     const [nextParameter, nextArgument] = bound[index + 1] ?? [];
-    return nextArgument !== undefined && (parameter === nextArgument || nextParameter === argument) && parameter !== argument && nextParameter !== nextArgument;
+    return (
+      nextArgument !== undefined &&
+      (parameter === nextArgument || nextParameter === argument) &&
+      parameter !== argument &&
+      nextParameter !== nextArgument
+    );
   });
 }

@@ -7,7 +7,15 @@ import { createHash } from 'node:crypto';
 
 import { HoneError } from '../domain/errors.ts';
 import { createRandom, deriveSeed, type Random, taskId } from '../domain/ids.ts';
-import { BUG_CATEGORIES, type Bug, type BugCategory, type ChangedLine, type Edit, ELSEWHERE_CATEGORIES, type Task } from '../domain/task.ts';
+import {
+  BUG_CATEGORIES,
+  type Bug,
+  type BugCategory,
+  type ChangedLine,
+  type Edit,
+  ELSEWHERE_CATEGORIES,
+  type Task,
+} from '../domain/task.ts';
 import type { Corpus, CorpusFunction } from './corpus.ts';
 import { describeBug } from './gold.ts';
 import type { Site, SiteKind } from './site.ts';
@@ -33,7 +41,12 @@ const EQUIVALENT_SHARE = 0.4;
 const NEEDLESS_AWAIT_LOST = 0.36;
 
 /** Rarer kinds come more often, so that none of the four fills most of the lines. */
-const ELSEWHERE_WEIGHT: Readonly<Record<string, number>> = { 'unknown-property': 1, 'swapped-arguments': 2, 'missing-await': 3, 'contradicted-constant': 3 };
+const ELSEWHERE_WEIGHT: Readonly<Record<string, number>> = {
+  'unknown-property': 1,
+  'swapped-arguments': 2,
+  'missing-await': 3,
+  'contradicted-constant': 3,
+};
 
 const BUG_KINDS: ReadonlySet<string> = new Set(BUG_CATEGORIES);
 const ELSEWHERE_KINDS: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
@@ -45,21 +58,29 @@ export function drawTask(corpus: Corpus, seed: number, options: DrawOptions = {}
 }
 
 /** Distinct tasks; no function comes twice before the pool is used up. */
-export function drawTasks(corpus: Corpus, options: DrawOptions & { readonly seed: number; readonly count: number }): Task[] {
+export function drawTasks(
+  corpus: Corpus,
+  options: DrawOptions & { readonly seed: number; readonly count: number },
+): Task[] {
   const tasks: Task[] = [];
   const ids = new Set<string>();
   const used = new Set<number>();
   for (let attempt = 0; tasks.length < options.count; attempt++) {
     if (attempt > 100 + options.count * MAX_ATTEMPTS_A_TASK) {
-      throw new HoneError('invalid-task', `Only ${tasks.length} distinct tasks of ${options.count} could be drawn from ${corpus.functions.length} functions.`, {
-        cure: 'Ask for fewer tasks or raise the size limits of the corpus.',
-      });
+      throw new HoneError(
+        'invalid-task',
+        `Only ${tasks.length} distinct tasks of ${options.count} could be drawn from ${corpus.functions.length} functions.`,
+        {
+          cure: 'Ask for fewer tasks or raise the size limits of the corpus.',
+        },
+      );
     }
     const seed = deriveSeed(options.seed, 'draw', attempt);
     const random = createRandom(deriveSeed(seed, 'task', corpus.split));
     let index = pickFunction(corpus, random);
     if (used.size >= corpus.functions.length) used.clear();
-    for (let retry = 0; used.has(index); retry++) index = retry < 50 ? pickFunction(corpus, random) : (index + 1) % corpus.functions.length;
+    for (let retry = 0; used.has(index); retry++)
+      index = retry < 50 ? pickFunction(corpus, random) : (index + 1) % corpus.functions.length;
     used.add(index);
     const task = drawFromFunction(corpus, index, { ...options, seed, random });
     if (ids.has(task.id)) continue;
@@ -71,7 +92,8 @@ export function drawTasks(corpus: Corpus, options: DrawOptions & { readonly seed
 
 function pickFunction(corpus: Corpus, random: Random): number {
   const offered = ELSEWHERE_CATEGORIES.filter((kind) => corpus.elsewhere.has(kind));
-  if (offered.length > 0 && random.next() < PICKED_FOR_ELSEWHERE) return random.pick(corpus.elsewhere.get(random.pick(offered)) ?? []);
+  if (offered.length > 0 && random.next() < PICKED_FOR_ELSEWHERE)
+    return random.pick(corpus.elsewhere.get(random.pick(offered)) ?? []);
   return random.below(corpus.functions.length);
 }
 
@@ -84,10 +106,16 @@ interface ChosenEdit {
   readonly after: string;
 }
 
-function drawFromFunction(corpus: Corpus, index: number, options: DrawOptions & { readonly seed: number; readonly random: Random }): Task {
+function drawFromFunction(
+  corpus: Corpus,
+  index: number,
+  options: DrawOptions & { readonly seed: number; readonly random: Random },
+): Task {
   const source = corpus.functions[index];
   if (source === undefined) {
-    throw new HoneError('invalid-task', 'No function of the corpus fits its size limits.', { cure: 'Raise maxCharacters or maxLines.' });
+    throw new HoneError('invalid-task', 'No function of the corpus fits its size limits.', {
+      cure: 'Raise maxCharacters or maxLines.',
+    });
   }
   const { bugShare = DEFAULT_BUG_SHARE, elsewhereShare = DEFAULT_ELSEWHERE_SHARE, seed, random } = options;
   const wanted = 3 + random.below(4);
@@ -96,7 +124,10 @@ function drawFromFunction(corpus: Corpus, index: number, options: DrawOptions & 
   return composeTask(corpus, source, { edits, seed });
 }
 
-function chooseSites(source: CorpusFunction, { wanted, elsewhereShare, random }: { wanted: number; elsewhereShare: number; random: Random }): Site[] {
+function chooseSites(
+  source: CorpusFunction,
+  { wanted, elsewhereShare, random }: { wanted: number; elsewhereShare: number; random: Random },
+): Site[] {
   const byKind = new Map<SiteKind, Site[]>();
   for (const site of source.sites) {
     const list = byKind.get(site.kind);
@@ -147,7 +178,10 @@ function firstNonEmpty<T>(...lists: readonly (readonly T[])[]): readonly T[] {
 
 function assignRoles(sites: readonly Site[], { bugShare, random }: { bugShare: number; random: Random }): ChosenEdit[] {
   const breakable = sites.map((_, index) => index).filter((index) => sites[index]?.wrong !== undefined);
-  const count = random.next() < bugShare ? Math.min(1 + random.below(MAX_BUGS), breakable.length, Math.max(1, sites.length - 1)) : 0;
+  const count =
+    random.next() < bugShare
+      ? Math.min(1 + random.below(MAX_BUGS), breakable.length, Math.max(1, sites.length - 1))
+      : 0;
   const bugs = new Set<number>();
   while (bugs.size < count) bugs.add(random.pick(breakable));
   return sites.map((site, index) => chooseTexts(site, bugs.has(index), random));
@@ -157,7 +191,8 @@ function chooseTexts(site: Site, isBug: boolean, random: Random): ChosenEdit {
   const { kind, right, same, wrong } = site;
   const isRewritten = same !== undefined && (wrong === undefined || random.next() < EQUIVALENT_SHARE);
   // A constant that gives way to its value may give way to the right one or to a wrong one: the line does not tell.
-  if (isBug && wrong !== undefined) return { site, role: 'bug', before: isRewritten && kind === 'contradicted-constant' ? same : right, after: wrong };
+  if (isBug && wrong !== undefined)
+    return { site, role: 'bug', before: isRewritten && kind === 'contradicted-constant' ? same : right, after: wrong };
   if (isRewritten) {
     const forward = isForward(site, random);
     return { site, role: 'equivalent', before: forward ? right : same, after: forward ? same : right };
@@ -173,13 +208,18 @@ function isForward({ kind, right }: Site, random: Random): boolean {
   return random.next() < 0.5;
 }
 
-function composeTask(corpus: Corpus, source: CorpusFunction, { edits, seed }: { edits: readonly ChosenEdit[]; seed: number }): Task {
+function composeTask(
+  corpus: Corpus,
+  source: CorpusFunction,
+  { edits, seed }: { edits: readonly ChosenEdit[]; seed: number },
+): Task {
   const splicedLines = (side: 'before' | 'after' | 'repaired'): string[] => {
     const parts: { start: number; end: number; text: string }[] = [];
     for (const edit of edits) {
       const isBefore = side === 'before' || (side === 'repaired' && edit.role === 'bug');
       const text = isBefore ? edit.before : edit.after;
-      for (let index = 0; index < edit.site.spans.length; index += 2) parts.push({ start: edit.site.spans[index] ?? 0, end: edit.site.spans[index + 1] ?? 0, text });
+      for (let index = 0; index < edit.site.spans.length; index += 2)
+        parts.push({ start: edit.site.spans[index] ?? 0, end: edit.site.spans[index + 1] ?? 0, text });
     }
     parts.sort((a, b) => a.start - b.start);
     let result = '';
@@ -218,7 +258,21 @@ function composeTask(corpus: Corpus, source: CorpusFunction, { edits, seed }: { 
       }),
     );
   }
-  const environment = { package: source.package, version: source.version, file: source.file, functionName: source.name, startLine: source.startLine, lines: after, changes };
+  const environment = {
+    package: source.package,
+    version: source.version,
+    file: source.file,
+    functionName: source.name,
+    startLine: source.startLine,
+    lines: after,
+    changes,
+  };
   const hash = createHash('sha256').update(JSON.stringify(environment)).digest('hex');
-  return { id: taskId(hash.slice(0, 16)), kind: 'check', environment, gold: { bugs }, metadata: { split: corpus.split, seed, edits: labels } };
+  return {
+    id: taskId(hash.slice(0, 16)),
+    kind: 'check',
+    environment,
+    gold: { bugs },
+    metadata: { split: corpus.split, seed, edits: labels },
+  };
 }

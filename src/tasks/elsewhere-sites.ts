@@ -70,12 +70,20 @@ interface Answer {
 }
 
 /** What looking up the first name of the changed line says. */
-function firstAnswer(collector: SiteCollector, context: ElsewhereContext, change: { before: string; after: string; offset: number }): Answer {
+function firstAnswer(
+  collector: SiteCollector,
+  context: ElsewhereContext,
+  change: { before: string; after: string; offset: number },
+): Answer {
   const [name] = namesOnLine(change);
   if (name === undefined) return { name: undefined, declaration: undefined, text: '' };
   const receiver = receiverOnLine(change.after, name);
   const line = collector.source.startLine + collector.lineOf(change.offset - collector.source.offset);
-  const declaration = context.index.lookUp(name, { file: context.file, line, ...(receiver === undefined ? {} : { receiver }) });
+  const declaration = context.index.lookUp(name, {
+    file: context.file,
+    line,
+    ...(receiver === undefined ? {} : { receiver }),
+  });
   return { name, declaration, text: lookupText(name, declaration, change.after) };
 }
 
@@ -85,7 +93,12 @@ function isOutside(collector: SiteCollector, context: ElsewhereContext, declarat
 }
 
 /** Both directions of a change must lead, by the first look-up, to the same declaration outside the function. */
-function decidingDeclaration(collector: SiteCollector, context: ElsewhereContext, nodes: { first: SyntaxNode; last: SyntaxNode }, texts: { right: string; wrong: string }): Declaration | undefined {
+function decidingDeclaration(
+  collector: SiteCollector,
+  context: ElsewhereContext,
+  nodes: { first: SyntaxNode; last: SyntaxNode },
+  texts: { right: string; wrong: string },
+): Declaration | undefined {
   const right = lineWith(collector, nodes.first, nodes.last, texts.right);
   const wrong = lineWith(collector, nodes.first, nodes.last, texts.wrong);
   if (right === undefined || wrong === undefined) return undefined;
@@ -96,9 +109,19 @@ function decidingDeclaration(collector: SiteCollector, context: ElsewhereContext
   return isOutside(collector, context, toWrong.declaration) ? toWrong.declaration : undefined;
 }
 
-function addSite(collector: SiteCollector, kind: Parameters<SiteCollector['add']>[0], nodes: { first: SyntaxNode; last: SyntaxNode }, texts: SiteTexts & { declaration: Declaration }): void {
+function addSite(
+  collector: SiteCollector,
+  kind: Parameters<SiteCollector['add']>[0],
+  nodes: { first: SyntaxNode; last: SyntaxNode },
+  texts: SiteTexts & { declaration: Declaration },
+): void {
   const { declaration, ...rest } = texts;
-  collector.add(kind, nodes.first, { ...rest, evidence: { name: declaration.name, file: declaration.file, line: declaration.line } }, nodes.last);
+  collector.add(
+    kind,
+    nodes.first,
+    { ...rest, evidence: { name: declaration.name, file: declaration.file, line: declaration.line } },
+    nodes.last,
+  );
 }
 
 function addSwappedArguments(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
@@ -119,13 +142,27 @@ function addSwappedArguments(collector: SiteCollector, context: ElsewhereContext
     const parameters = declaration.parameters.map((parameter) => parameter.toLowerCase().replace(/^_/u, ''));
     const standsRight = Number(parameters[at] === names[at]) + Number(parameters[at + 1] === names[at + 1]);
     const standsCrosswise = Number(parameters[at] === names[at + 1]) + Number(parameters[at + 1] === names[at]);
-    const isShown = at + 1 < 5 && collector.textOf(node.children.find((child) => child.kind !== 'new') ?? node).endsWith(declaration.name);
-    if (standsRight >= 1 && standsCrosswise === 0 && isShown) addSite(collector, 'swapped-arguments', nodes, { right, wrong, declaration });
+    const isShown =
+      at + 1 < 5 &&
+      collector.textOf(node.children.find((child) => child.kind !== 'new') ?? node).endsWith(declaration.name);
+    if (standsRight >= 1 && standsCrosswise === 0 && isShown)
+      addSite(collector, 'swapped-arguments', nodes, { right, wrong, declaration });
   }
 }
 
 /** Where a lost `await` leaves a promise in the place of its value; a returned call may go without. */
-const AWAIT_HOLDERS = new Set(['expression_statement', 'variable_declarator', 'assignment_expression', 'arguments', 'parenthesized_expression', 'binary_expression', 'unary_expression', 'pair', 'array', 'spread_element']);
+const AWAIT_HOLDERS = new Set([
+  'expression_statement',
+  'variable_declarator',
+  'assignment_expression',
+  'arguments',
+  'parenthesized_expression',
+  'binary_expression',
+  'unary_expression',
+  'pair',
+  'array',
+  'spread_element',
+]);
 
 function addAwait(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
   const awaited = node.parent?.kind === 'await_expression' ? node.parent : undefined;
@@ -138,16 +175,38 @@ function addAwait(collector: SiteCollector, context: ElsewhereContext, node: Syn
   const first = awaited ?? callee;
   const text = { plain: head, awaited: `await ${head}` };
   if (awaited !== undefined && collector.between(awaited.children[0] ?? awaited, callee) !== ' ') return;
-  const declaration = decidingDeclaration(collector, context, { first, last: callee }, { right: text.awaited, wrong: text.plain });
-  if (declaration === undefined || (declaration.kind !== 'function' && declaration.kind !== 'method') || !head.endsWith(declaration.name)) return;
-  const agreeing = context.index.declarationsOf(declaration.name).filter((other) => other.kind === declaration.kind && (declaration.file !== context.file || other.file === declaration.file));
+  const declaration = decidingDeclaration(
+    collector,
+    context,
+    { first, last: callee },
+    { right: text.awaited, wrong: text.plain },
+  );
+  if (
+    declaration === undefined ||
+    (declaration.kind !== 'function' && declaration.kind !== 'method') ||
+    !head.endsWith(declaration.name)
+  )
+    return;
+  const agreeing = context.index
+    .declarationsOf(declaration.name)
+    .filter(
+      (other) =>
+        other.kind === declaration.kind && (declaration.file !== context.file || other.file === declaration.file),
+    );
   if (agreeing.some((other) => other.isAsync !== declaration.isAsync)) return;
   const span = [first.start - collector.source.offset, callee.end - collector.source.offset];
   const evidence = { name: declaration.name, file: declaration.file, line: declaration.line };
-  if (awaited !== undefined && declaration.isAsync) collector.addSpans('missing-await', span, { right: text.awaited, wrong: text.plain, evidence });
+  if (awaited !== undefined && declaration.isAsync)
+    collector.addSpans('missing-await', span, { right: text.awaited, wrong: text.plain, evidence });
   // A call that gives no promise may be awaited or not.
   if (!declaration.isAsync && agreeing.every((other) => other.mayReturnPromise !== true))
-    collector.addSpans('missing-await', span, awaited === undefined ? { right: text.plain, same: text.awaited, evidence } : { right: text.awaited, same: text.plain, evidence });
+    collector.addSpans(
+      'missing-await',
+      span,
+      awaited === undefined
+        ? { right: text.plain, same: text.awaited, evidence }
+        : { right: text.awaited, same: text.plain, evidence },
+    );
 }
 
 function addProperty(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
@@ -159,21 +218,38 @@ function addProperty(collector: SiteCollector, context: ElsewhereContext, node: 
   if (right.length < 3 || isBuiltIn(right) || countWord(collector.source.text, right) > 1) return;
   const wrong = context.invented.nameLike(right, context.random);
   if (wrong === undefined) return;
-  const lines = { right: lineWith(collector, property, property, right), wrong: lineWith(collector, property, property, wrong) };
+  const lines = {
+    right: lineWith(collector, property, property, right),
+    wrong: lineWith(collector, property, property, wrong),
+  };
   if (lines.right === undefined || lines.wrong === undefined) return;
   const found = firstAnswer(collector, context, { before: lines.wrong, after: lines.right, offset: property.start });
   const lost = firstAnswer(collector, context, { before: lines.right, after: lines.wrong, offset: property.start });
-  if (found.name !== right || found.declaration === undefined || lost.name !== wrong || lost.declaration !== undefined) return;
+  if (found.name !== right || found.declaration === undefined || lost.name !== wrong || lost.declaration !== undefined)
+    return;
   if (!isOutside(collector, context, found.declaration)) return;
-  addSite(collector, 'unknown-property', { first: property, last: property }, { right, wrong, declaration: found.declaration });
+  addSite(
+    collector,
+    'unknown-property',
+    { first: property, last: property },
+    { right, wrong, declaration: found.declaration },
+  );
 }
 
-const CONSTANT_HOLDERS = new Set(['arguments', 'binary_expression', 'return_statement', 'ternary_expression', 'parenthesized_expression', 'subscript_expression']);
+const CONSTANT_HOLDERS = new Set([
+  'arguments',
+  'binary_expression',
+  'return_statement',
+  'ternary_expression',
+  'parenthesized_expression',
+  'subscript_expression',
+]);
 const ASSIGNING_HOLDERS = new Set(['pair', 'variable_declarator', 'assignment_expression']);
 
 function countWord(text: string, word: string): number {
   let count = 0;
-  for (let at = text.indexOf(word); at !== -1; at = text.indexOf(word, at + word.length)) if (!/[\w$]/u.test(text[at - 1] ?? '') && !/[\w$]/u.test(text[at + word.length] ?? '')) count++;
+  for (let at = text.indexOf(word); at !== -1; at = text.indexOf(word, at + word.length))
+    if (!/[\w$]/u.test(text[at - 1] ?? '') && !/[\w$]/u.test(text[at + word.length] ?? '')) count++;
   return count;
 }
 
@@ -181,15 +257,20 @@ function countWord(text: string, word: string): number {
 function addConstant(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
   const holder = node.parent;
   if (holder === undefined) return;
-  if (!CONSTANT_HOLDERS.has(holder.kind) && !(ASSIGNING_HOLDERS.has(holder.kind) && holder.children.at(-1) === node)) return;
+  if (!CONSTANT_HOLDERS.has(holder.kind) && !(ASSIGNING_HOLDERS.has(holder.kind) && holder.children.at(-1) === node))
+    return;
   const same = collector.textOf(node);
   const path = /^(?:([A-Za-z_$][\w$]*)\.)?([A-Za-z_$][\w$]*)$/u.exec(same);
   const [receiver, name] = [path?.[1], path?.[2]];
   if (name === undefined || name.length < 3 || (receiver !== undefined && !/^[A-Z][A-Z\d_]+$/u.test(name))) return;
   if (receiver === undefined && context.shadowed.has(name)) return;
   const line = collector.source.startLine + collector.lineOf(node.start - collector.source.offset);
-  const declaration = context.index.lookUp(name, { file: context.file, line, ...(receiver === undefined ? {} : { receiver }) });
-  if (declaration?.value === undefined || (declaration.kind !== 'constant' && receiver === undefined)) return;
+  const declaration = context.index.lookUp(name, {
+    file: context.file,
+    line,
+    ...(receiver === undefined ? {} : { receiver }),
+  });
+  if (declaration?.value === undefined || (declaration.kind !== 'constant' && !/^[A-Z][A-Z\d_]+$/u.test(name))) return;
   // A value that spells its own name can be told without looking.
   if (declaration.value.slice(1, -1) === name) return;
   const value = otherValue(declaration.value, context);
@@ -202,12 +283,25 @@ function addConstant(collector: SiteCollector, context: ElsewhereContext, node: 
 }
 
 /** The look-up's text sets the line's literal beside the declared one. */
-function isShownBeside(collector: SiteCollector, place: { first: SyntaxNode; text: string; value: string }, declaration: Declaration): boolean {
+function isShownBeside(
+  collector: SiteCollector,
+  place: { first: SyntaxNode; text: string; value: string },
+  declaration: Declaration,
+): boolean {
   const line = lineWith(collector, place.first, place.first, place.text);
   return line !== undefined && lookupText(declaration.name, declaration, line).endsWith(` here ${place.value}`);
 }
 
-const VALUE_HOLDERS = new Set(['pair', 'assignment_expression', 'variable_declarator', 'assignment_pattern', 'object_assignment_pattern', 'binary_expression', 'required_parameter', 'optional_parameter']);
+const VALUE_HOLDERS = new Set([
+  'pair',
+  'assignment_expression',
+  'variable_declarator',
+  'assignment_pattern',
+  'object_assignment_pattern',
+  'binary_expression',
+  'required_parameter',
+  'optional_parameter',
+]);
 
 /** A literal that is given to a name whose declared or documented value is the same literal. */
 function addStatedValue(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
@@ -240,6 +334,11 @@ function otherValue(text: string, { random, strings }: ElsewhereContext): string
     const others = strings.filter((other) => other !== text.slice(1, -1));
     return others.length === 0 || text.length < 4 ? undefined : quote + random.pick(others) + quote;
   }
+  if (/^0x[\da-f]{1,6}$/iu.test(text)) {
+    const other = (Number(text) + 1 + random.below(3)).toString(16).padStart(text.length - 2, '0');
+    return text.slice(0, 2) + (/[A-F]/u.test(text) ? other.toUpperCase() : other);
+  }
+  if (/^\d*\.\d{1,3}$/u.test(text)) return String(Number((Number(text) * random.pick([2, 0.5, 1.5])).toFixed(4)));
   if (!/^-?\d+$/u.test(text)) return undefined;
   const value = Number(text);
   const candidates = Math.abs(value) < 10 ? [value + 1, value + 2, value - 1] : [value * 2, value * 10, value + 1];

@@ -11,10 +11,12 @@ import { LineMap, parseSource, type SyntaxNode, visit } from '../code/syntax-tre
 import { createRandom, deriveSeed } from '../domain/ids.ts';
 import { collectBenignSites } from './benign-sites.ts';
 import { collectElsewhereSites } from './elsewhere-sites.ts';
+import { collectGuardSites } from './guard-sites.ts';
 import { InventedNames } from './invented-names.ts';
 import { collectLocalSites } from './local-sites.ts';
 import type { Site } from './site.ts';
 import { SiteCollector } from './site-collector.ts';
+import { collectVariableSites } from './variable-sites.ts';
 
 export interface ExtractedFunction {
   readonly file: string;
@@ -26,16 +28,30 @@ export interface ExtractedFunction {
 }
 
 export function extractPackage(installed: InstalledPackage, cacheDirectory: string): ExtractedFunction[] {
-  const files = readSourceFiles(installed.directory).map((file) => ({ file, root: parseSource(file.text, file.language) }));
-  const declarations = new Map<string, FileDeclarations>(files.map(({ file, root }) => [file.path, readDeclarations(file, root)]));
+  const files = readSourceFiles(installed.directory).map((file) => ({
+    file,
+    root: parseSource(file.text, file.language),
+  }));
+  const declarations = new Map<string, FileDeclarations>(
+    files.map(({ file, root }) => [file.path, readDeclarations(file, root)]),
+  );
   const data = collectIndexData(declarations);
   storeIndex(installed, data, cacheDirectory);
   const index = createPackageIndex(data);
   const used = new Set<string>();
   for (const { file, root } of files) collectIdentifiers(root, file.text, used);
-  const members = new Set(data.declarations.filter(({ kind }) => kind === 'method' || kind === 'property').map(({ name }) => name));
+  const members = new Set(
+    data.declarations.filter(({ kind }) => kind === 'method' || kind === 'property').map(({ name }) => name),
+  );
   const invented = new InventedNames(used, [...members]);
-  const strings = [...new Set(data.declarations.map(({ value }) => value ?? '').filter((value) => /^['"][a-z][\w-]{2,14}['"]$/u.test(value)).map((value) => value.slice(1, -1)))];
+  const strings = [
+    ...new Set(
+      data.declarations
+        .map(({ value }) => value ?? '')
+        .filter((value) => /^['"][a-z][\w-]{2,14}['"]$/u.test(value))
+        .map((value) => value.slice(1, -1)),
+    ),
+  ];
 
   const found: ExtractedFunction[] = [];
   for (const { file, root } of files) {
@@ -44,9 +60,18 @@ export function extractPackage(installed: InstalledPackage, cacheDirectory: stri
       const collector = new SiteCollector(source, file.text);
       const random = createRandom(deriveSeed(0, installed.name, file.path, source.startLine));
       collectLocalSites(collector);
+      collectVariableSites(collector);
+      collectGuardSites(collector);
       collectElsewhereSites(collector, { file: file.path, index, invented, strings, random, shadowed });
       collectBenignSites(collector);
-      found.push({ file: file.path, name: source.name, startLine: source.startLine, text: source.text, sites: collector.sites(), signature: cloneSignature(source.node, file.text) });
+      found.push({
+        file: file.path,
+        name: source.name,
+        startLine: source.startLine,
+        text: source.text,
+        sites: collector.sites(),
+        signature: cloneSignature(source.node, file.text),
+      });
     }
   }
   return found;
@@ -63,7 +88,11 @@ function namesDeclaredInFunctions(root: SyntaxNode, text: string): Set<string> {
   visit(root, (node) => {
     if (node.kind !== 'identifier' && node.kind !== 'shorthand_property_identifier_pattern') return;
     const holder = node.parent;
-    const isParameter = holder !== undefined && /^(formal_parameters|required_parameter|optional_parameter|assignment_pattern|rest_pattern|catch_clause|arrow_function|object_assignment_pattern|pair_pattern|array_pattern)$/u.test(holder.kind);
+    const isParameter =
+      holder !== undefined &&
+      /^(formal_parameters|required_parameter|optional_parameter|assignment_pattern|rest_pattern|catch_clause|arrow_function|object_assignment_pattern|pair_pattern|array_pattern)$/u.test(
+        holder.kind,
+      );
     const isInner = holder?.kind === 'variable_declarator' && holder.children[0] === node && !isModuleLevel(node);
     const isInnerPattern = node.kind === 'shorthand_property_identifier_pattern' && !isModuleLevel(node);
     if (isParameter || isInner || isInnerPattern) names.add(text.slice(node.start, node.end));

@@ -53,6 +53,6 @@ function inStyleOf(old: string, word: string): string {
 }
 
 /** `isHTTPServer` → is, HTTP, Server; `MAX_SIZE` → MAX, SIZE. */
-export function splitName(name: string): string[] {
+function splitName(name: string): string[] {
   return name.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+/gu) ?? [];
 }

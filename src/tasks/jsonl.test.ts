@@ -39,7 +39,9 @@ test('an error names the line and the field', () => {
   const good = JSON.stringify(task);
   expect(() => parseTasks(`${good}\n{"id":`, 'tasks.jsonl')).toThrow('tasks.jsonl:2 is not JSON.');
   const bad = JSON.stringify({ ...task, environment: { ...task.environment, startLine: 0 } });
-  expect(() => parseTasks(`${good}\n\n${bad}\n`, 'tasks.jsonl')).toThrow(/tasks\.jsonl:3 is not a task: environment\.startLine/u);
+  expect(() => parseTasks(`${good}\n\n${bad}\n`, 'tasks.jsonl')).toThrow(
+    /tasks\.jsonl:3 is not a task: environment\.startLine/u,
+  );
   const unknown = JSON.stringify({ ...task, extra: 1 });
   expect(() => parseTasks(unknown, 'tasks.jsonl')).toThrow(/tasks\.jsonl:1 is not a task/u);
 });

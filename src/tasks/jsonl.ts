@@ -26,7 +26,8 @@ export function parseTasks(text: string, origin: string): Task[] {
 }
 
 function parseTask(line: string, place: string): Task {
-  const cure = 'Write tasks with `hone tasks make`, or check the line against the published schema (tasks/schema.json).';
+  const cure =
+    'Write tasks with `hone tasks make`, or check the line against the published schema (tasks/schema.json).';
   let value: unknown;
   try {
     value = JSON.parse(line);
@@ -36,5 +37,9 @@ function parseTask(line: string, place: string): Task {
   const result = taskSchema.safeParse(value);
   if (result.success) return result.data;
   const [issue] = result.error.issues;
-  throw new HoneError('invalid-task', `${place} is not a task: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'unreadable'}.`, { cure });
+  throw new HoneError(
+    'invalid-task',
+    `${place} is not a task: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'unreadable'}.`,
+    { cure },
+  );
 }

@@ -1,10 +1,11 @@
 /**
- * Sites of the eleven bug kinds that can be judged from the function alone, each with an equivalent way of writing where
+ * Sites of the bug kinds that can be judged from the function alone, but for variables and guards, each with an equivalent way of writing where
  * one exists. Invariant: operators and operands are taken from the syntax tree; operands are exchanged without a change
  * of meaning only when reading them has no effect.
  */
-import { childOfKind, closest, FUNCTION_KINDS, operands, type SyntaxNode } from '../code/syntax-tree.ts';
+import { childOfKind, operands, type SyntaxNode } from '../code/syntax-tree.ts';
 import type { BugCategory } from '../domain/task.ts';
+import { isConditionPart } from './conditions.ts';
 import type { SiteCollector } from './site-collector.ts';
 
 const COMPARISONS: Readonly<Record<string, { wrong: string; mirrored: string }>> = {
@@ -18,24 +19,86 @@ const COMPARISONS: Readonly<Record<string, { wrong: string; mirrored: string }>>
   '!=': { wrong: '==', mirrored: '!=' },
 };
 const EQUALITIES = new Set(['===', '!==', '==', '!=']);
-const ARITHMETIC: Readonly<Record<string, string>> = { '+': '-', '-': '+', '*': '/', '/': '*', '%': '*', '+=': '-=', '-=': '+=', '*=': '/=', '++': '--', '--': '++', '<<': '>>', '>>': '<<', '&': '|', '|': '&' };
+const ARITHMETIC: Readonly<Record<string, string>> = {
+  '+': '-',
+  '-': '+',
+  '*': '/',
+  '/': '*',
+  '%': '*',
+  '+=': '-=',
+  '-=': '+=',
+  '*=': '/=',
+  '++': '--',
+  '--': '++',
+  '<<': '>>',
+  '>>': '<<',
+  '&': '|',
+  '|': '&',
+};
 const NON_COMMUTATIVE = new Set(['-', '/', '%', '<', '<=', '>', '>=']);
-const CONDITION_HOLDERS = new Set(['if_statement', 'while_statement', 'do_statement']);
-const PURE = new Set(['identifier', 'member_expression', 'number', 'string', 'true', 'false', 'null', 'undefined', 'this', 'subscript_expression', 'unary_expression', 'binary_expression', 'parenthesized_expression']);
+const PURE = new Set([
+  'identifier',
+  'member_expression',
+  'number',
+  'string',
+  'true',
+  'false',
+  'null',
+  'undefined',
+  'this',
+  'subscript_expression',
+  'unary_expression',
+  'binary_expression',
+  'parenthesized_expression',
+]);
 
 /** Methods of the standard library that are taken for each other. */
 const METHOD_PAIRS: readonly (readonly [string, string])[] = [
-  ['map', 'forEach'], ['filter', 'find'], ['some', 'every'], ['push', 'unshift'], ['pop', 'shift'], ['indexOf', 'lastIndexOf'],
-  ['startsWith', 'endsWith'], ['slice', 'splice'], ['trimStart', 'trimEnd'], ['toUpperCase', 'toLowerCase'],
-  ['add', 'delete'], ['min', 'max'], ['floor', 'ceil'], ['keys', 'values'], ['padStart', 'padEnd'], ['on', 'off'], ['once', 'on'],
-  ['then', 'catch'], ['resolve', 'reject'], ['find', 'findIndex'], ['concat', 'push'], ['call', 'apply'], ['encode', 'decode'],
-  ['stringify', 'parse'], ['isInteger', 'isFinite'], ['setTimeout', 'setInterval'], ['charAt', 'charCodeAt'], ['set', 'add'],
-  ['values', 'entries'], ['addListener', 'removeListener'], ['resume', 'pause'], ['match', 'search'], ['flat', 'flatMap'],
+  ['map', 'forEach'],
+  ['filter', 'find'],
+  ['some', 'every'],
+  ['push', 'unshift'],
+  ['pop', 'shift'],
+  ['indexOf', 'lastIndexOf'],
+  ['startsWith', 'endsWith'],
+  ['slice', 'splice'],
+  ['trimStart', 'trimEnd'],
+  ['toUpperCase', 'toLowerCase'],
+  ['add', 'delete'],
+  ['min', 'max'],
+  ['floor', 'ceil'],
+  ['keys', 'values'],
+  ['padStart', 'padEnd'],
+  ['on', 'off'],
+  ['once', 'on'],
+  ['then', 'catch'],
+  ['resolve', 'reject'],
+  ['find', 'findIndex'],
+  ['concat', 'push'],
+  ['call', 'apply'],
+  ['encode', 'decode'],
+  ['stringify', 'parse'],
+  ['isInteger', 'isFinite'],
+  ['setTimeout', 'setInterval'],
+  ['charAt', 'charCodeAt'],
+  ['set', 'add'],
+  ['values', 'entries'],
+  ['addListener', 'removeListener'],
+  ['resume', 'pause'],
+  ['match', 'search'],
+  ['flat', 'flatMap'],
 ];
-const OTHER_METHOD = new Map<string, string>(METHOD_PAIRS.flatMap(([a, b]) => [[b, a], [a, b]] as [string, string][]));
+const OTHER_METHOD = new Map<string, string>(
+  METHOD_PAIRS.flatMap(
+    ([a, b]) =>
+      [
+        [b, a],
+        [a, b],
+      ] as [string, string][],
+  ),
+);
 
 export function collectLocalSites(collector: SiteCollector): void {
-  const declared = localNames(collector);
   collector.visitBody((node) => {
     switch (node.kind) {
       case 'binary_expression':
@@ -66,12 +129,6 @@ export function collectLocalSites(collector: SiteCollector): void {
       case 'call_expression':
         addMethod(collector, node);
         break;
-      case 'optional_chain':
-        addOptionalChain(collector, node);
-        break;
-      case 'identifier':
-        addVariable(collector, node, declared);
-        break;
       default:
     }
   });
@@ -82,33 +139,60 @@ function addBinary(collector: SiteCollector, node: SyntaxNode): void {
   const [left, operator, right] = node.children.filter((child) => child.kind !== 'comment');
   if (left === undefined || operator === undefined || right === undefined) return;
   const written = textOf(node);
-  const swapped = (mark: string): string => `${textOf(right)}${collector.between(left, operator)}${mark}${collector.between(operator, right)}${textOf(left)}`;
-  const replaced = (mark: string): string => `${textOf(left)}${collector.between(left, operator)}${mark}${collector.between(operator, right)}${textOf(right)}`;
+  const swapped = (mark: string): string =>
+    `${textOf(right)}${collector.between(left, operator)}${mark}${collector.between(operator, right)}${textOf(left)}`;
+  const replaced = (mark: string): string =>
+    `${textOf(left)}${collector.between(left, operator)}${mark}${collector.between(operator, right)}${textOf(right)}`;
   const exchangeable = isPure(left) && isPure(right) && isTight(left) && isTight(right);
   const comparison = COMPARISONS[operator.kind];
   if (comparison !== undefined) {
-    collector.add(comparisonKind(node, operator.kind), node, { right: written, wrong: replaced(comparison.wrong), ...(exchangeable ? { same: swapped(comparison.mirrored) } : {}) });
-    addRedundantGuard(collector, node);
+    collector.add(comparisonKind(node, operator.kind), node, {
+      right: written,
+      wrong: replaced(comparison.wrong),
+      ...(exchangeable ? { same: swapped(comparison.mirrored) } : {}),
+    });
   }
   if (operator.kind === '&&' || operator.kind === '||') {
-    const exchanged = exchangeable && isConditionPart(node) && !shareRoot(left, right, textOf) && operator.kind !== (node.parent?.children[1]?.kind ?? '');
+    const exchanged =
+      exchangeable &&
+      isConditionPart(node) &&
+      !shareRoot(left, right, textOf) &&
+      operator.kind !== (node.parent?.children[1]?.kind ?? '');
     collector.add('wrong-logic', node, {
       right: written,
       wrong: replaced(operator.kind === '&&' ? '||' : '&&'),
       ...(exchanged ? { same: swapped(operator.kind) } : {}),
     });
-    addGuard(collector, node, { left, operator, right });
   }
   const arithmetic = ARITHMETIC[operator.kind];
-  const hasText = [left, right].some((side) => side.kind === 'string' || side.kind === 'template_string' || /['"`]/u.test(textOf(side)));
+  const hasText = [left, right].some(
+    (side) => side.kind === 'string' || side.kind === 'template_string' || /['"`]/u.test(textOf(side)),
+  );
   if (arithmetic !== undefined && !hasText) {
-    const commutes = exchangeable && (operator.kind === '*' || (operator.kind === '+' && (left.kind === 'number' || right.kind === 'number')));
-    collector.add('wrong-arithmetic', node, { right: written, wrong: replaced(arithmetic), ...(commutes ? { same: swapped(operator.kind) } : {}) });
-    if ((operator.kind === '+' || operator.kind === '-') && textOf(right) === '1') collector.add('off-by-one', node, { right: written, wrong: textOf(left) });
+    const commutes =
+      exchangeable &&
+      (operator.kind === '*' || (operator.kind === '+' && (left.kind === 'number' || right.kind === 'number')));
+    collector.add('wrong-arithmetic', node, {
+      right: written,
+      wrong: replaced(arithmetic),
+      ...(commutes ? { same: swapped(operator.kind) } : {}),
+    });
+    if ((operator.kind === '+' || operator.kind === '-') && textOf(right) === '1')
+      collector.add('off-by-one', node, { right: written, wrong: textOf(left) });
   }
-  if (NON_COMMUTATIVE.has(operator.kind) && !hasText && isTight(left) && isTight(right) && textOf(left) !== textOf(right)) {
+  if (
+    NON_COMMUTATIVE.has(operator.kind) &&
+    !hasText &&
+    isTight(left) &&
+    isTight(right) &&
+    textOf(left) !== textOf(right)
+  ) {
     const mirrored = COMPARISONS[operator.kind]?.mirrored;
-    collector.add('swapped-operands', node, { right: written, wrong: swapped(operator.kind), ...(mirrored !== undefined && exchangeable ? { same: swapped(mirrored) } : {}) });
+    collector.add('swapped-operands', node, {
+      right: written,
+      wrong: swapped(operator.kind),
+      ...(mirrored !== undefined && exchangeable ? { same: swapped(mirrored) } : {}),
+    });
   }
 }
 
@@ -118,8 +202,19 @@ function comparisonKind(node: SyntaxNode, operator: string): BugCategory {
 }
 
 const LOOSE = new Set([
-  'binary_expression', 'ternary_expression', 'assignment_expression', 'augmented_assignment_expression', 'arrow_function', 'function_expression',
-  'yield_expression', 'await_expression', 'sequence_expression', 'object', 'class', 'as_expression', 'satisfies_expression',
+  'binary_expression',
+  'ternary_expression',
+  'assignment_expression',
+  'augmented_assignment_expression',
+  'arrow_function',
+  'function_expression',
+  'yield_expression',
+  'await_expression',
+  'sequence_expression',
+  'object',
+  'class',
+  'as_expression',
+  'satisfies_expression',
 ]);
 
 /** The operand keeps its grouping on either side of any operator. */
@@ -128,7 +223,12 @@ function isTight(node: SyntaxNode): boolean {
 }
 
 function isPure(node: SyntaxNode): boolean {
-  return PURE.has(node.kind) && operands(node).every((part) => isPure(part) || part.kind === 'property_identifier' || part.kind === 'private_property_identifier');
+  return (
+    PURE.has(node.kind) &&
+    operands(node).every(
+      (part) => isPure(part) || part.kind === 'property_identifier' || part.kind === 'private_property_identifier',
+    )
+  );
 }
 
 function shareRoot(left: SyntaxNode, right: SyntaxNode, textOf: (node: SyntaxNode) => string): boolean {
@@ -136,19 +236,10 @@ function shareRoot(left: SyntaxNode, right: SyntaxNode, textOf: (node: SyntaxNod
   return (textOf(right).match(/[A-Za-z_$][\w$]*/gu) ?? []).some((word) => word !== 'this' && words.has(word));
 }
 
-function isConditionPart(node: SyntaxNode): boolean {
-  let at = node.parent;
-  while (at !== undefined && (at.kind === 'binary_expression' || at.kind === 'parenthesized_expression')) {
-    const holder = at.parent;
-    if (at.kind === 'parenthesized_expression' && holder !== undefined && CONDITION_HOLDERS.has(holder.kind)) return true;
-    if (at.kind === 'binary_expression' && !/^(&&|\|\|)$/u.test(at.children[1]?.kind ?? '')) return false;
-    at = holder;
-  }
-  return false;
-}
-
 function isLoopBound(node: SyntaxNode): boolean {
-  return node.parent?.kind === 'for_statement' || node.parent?.parent?.kind === 'for_statement' ? /^[<>]/u.test(node.children[1]?.kind ?? '') : false;
+  return node.parent?.kind === 'for_statement' || node.parent?.parent?.kind === 'for_statement'
+    ? /^[<>]/u.test(node.children[1]?.kind ?? '')
+    : false;
 }
 
 function addCondition(collector: SiteCollector, node: SyntaxNode): void {
@@ -163,7 +254,8 @@ function addCondition(collector: SiteCollector, node: SyntaxNode): void {
     collector.add('negated-condition', inner, { right: written, wrong: `!${written}` });
   } else if (inner.kind === 'binary_expression') {
     const operator = inner.children[1]?.kind;
-    if (operator === '&&' || operator === '||' || operator === 'instanceof' || operator === 'in') collector.add('negated-condition', inner, { right: written, wrong: `!(${written})` });
+    if (operator === '&&' || operator === '||' || operator === 'instanceof' || operator === 'in')
+      collector.add('negated-condition', inner, { right: written, wrong: `!(${written})` });
   }
 }
 
@@ -196,9 +288,19 @@ function addTernary(collector: SiteCollector, node: SyntaxNode): void {
   const yes = textOf(whenTrue);
   const no = textOf(whenFalse);
   let opposite: string | undefined;
-  if (condition.kind === 'identifier' || condition.kind === 'member_expression' || condition.kind === 'call_expression') opposite = `!${test}`;
-  else if (condition.kind === 'unary_expression' && condition.children[0]?.kind === '!' && condition.children[1] !== undefined) opposite = textOf(condition.children[1]);
-  collector.add('swapped-operands', node, { right: written, wrong: `${test} ? ${no} : ${yes}`, ...(opposite === undefined ? {} : { same: `${opposite} ? ${no} : ${yes}` }) });
+  if (condition.kind === 'identifier' || condition.kind === 'member_expression' || condition.kind === 'call_expression')
+    opposite = `!${test}`;
+  else if (
+    condition.kind === 'unary_expression' &&
+    condition.children[0]?.kind === '!' &&
+    condition.children[1] !== undefined
+  )
+    opposite = textOf(condition.children[1]);
+  collector.add('swapped-operands', node, {
+    right: written,
+    wrong: `${test} ? ${no} : ${yes}`,
+    ...(opposite === undefined ? {} : { same: `${opposite} ? ${no} : ${yes}` }),
+  });
   if (opposite !== undefined) collector.add('negated-condition', condition, { right: test, wrong: opposite });
 }
 
@@ -207,17 +309,32 @@ function addNumber(collector: SiteCollector, node: SyntaxNode): void {
   if (!/^\d{1,2}$/u.test(written)) return;
   const value = Number(written);
   const holder = node.parent;
-  const isIndex = holder?.kind === 'subscript_expression' || holder?.kind === 'variable_declarator' || holder?.kind === 'assignment_expression';
-  const isArgument = holder?.kind === 'arguments' && /\.(slice|substring|substr|splice|charAt|charCodeAt|indexOf|at|fill|copy|subarray|read\w+|write\w+)$/u.test(collector.textOf(holder.parent?.children[0] ?? holder));
+  const isIndex =
+    holder?.kind === 'subscript_expression' ||
+    holder?.kind === 'variable_declarator' ||
+    holder?.kind === 'assignment_expression';
+  const isArgument =
+    holder?.kind === 'arguments' &&
+    /\.(slice|substring|substr|splice|charAt|charCodeAt|indexOf|at|fill|copy|subarray|read\w+|write\w+)$/u.test(
+      collector.textOf(holder.parent?.children[0] ?? holder),
+    );
   const operator = holder?.kind === 'binary_expression' ? (holder.children[1]?.kind ?? '') : '';
   const isCompared = /^([<>]=?|[=!]==?)$/u.test(operator);
   if (!isIndex && !isArgument && !isCompared) return;
   const wrong = String(value === 0 || (node.start % 2 === 0 && value < 99) ? value + 1 : value - 1);
   collector.add('off-by-one', node, { right: written, wrong });
   // For lengths, "above 0" and "at least 1" are one test.
-  if (holder !== undefined && operator === '>' && /\.(length|size)$/u.test(collector.textOf(holder.children[0] ?? holder))) {
+  if (
+    holder !== undefined &&
+    operator === '>' &&
+    /\.(length|size)$/u.test(collector.textOf(holder.children[0] ?? holder))
+  ) {
     const left = collector.textOf(holder.children[0] ?? holder);
-    collector.add('off-by-one', holder, { right: collector.textOf(holder), same: `${left} >= ${value + 1}`, wrong: `${left} >= ${value}` });
+    collector.add('off-by-one', holder, {
+      right: collector.textOf(holder),
+      same: `${left} >= ${value + 1}`,
+      wrong: `${left} >= ${value}`,
+    });
   }
 }
 
@@ -225,7 +342,19 @@ function addReturn(collector: SiteCollector, node: SyntaxNode): void {
   const [keyword] = node.children;
   const value = operands(node)[0];
   if (keyword === undefined || value === undefined) return;
-  if (!['call_expression', 'await_expression', 'assignment_expression', 'new_expression', 'identifier', 'member_expression', 'binary_expression', 'ternary_expression'].includes(value.kind)) return;
+  if (
+    ![
+      'call_expression',
+      'await_expression',
+      'assignment_expression',
+      'new_expression',
+      'identifier',
+      'member_expression',
+      'binary_expression',
+      'ternary_expression',
+    ].includes(value.kind)
+  )
+    return;
   const written = collector.textOf(node);
   collector.add('missing-return', node, { right: written, wrong: written.slice(value.start - node.start) });
 }
@@ -239,110 +368,25 @@ function addMethod(collector: SiteCollector, node: SyntaxNode): void {
   if (method !== undefined && other !== undefined) {
     // As a statement, `map` only visits, as `forEach` does.
     const onlyVisits = (written === 'map' || written === 'forEach') && node.parent?.kind === 'expression_statement';
-    collector.add('wrong-method', method, onlyVisits ? { right: written, same: other } : { right: written, wrong: other });
+    collector.add(
+      'wrong-method',
+      method,
+      onlyVisits ? { right: written, same: other } : { right: written, wrong: other },
+    );
   }
   // `list.indexOf(x) !== -1` and `list.includes(x)` ask the same of a list or a text.
   const test = node.parent;
-  if (written === 'indexOf' && test?.kind === 'binary_expression' && /^(!==?|>) -1$/u.test(`${test.children[1]?.kind} ${collector.textOf(test.children[2] ?? test)}`)) {
+  if (
+    written === 'indexOf' &&
+    test?.kind === 'binary_expression' &&
+    /^(!==?|>) -1$/u.test(`${test.children[1]?.kind} ${collector.textOf(test.children[2] ?? test)}`)
+  ) {
     const argument = collector.textOf(node).slice((method?.end ?? 0) - node.start);
     const owner = collector.textOf(callee.children[0] ?? callee);
-    collector.add('wrong-method', test, { right: collector.textOf(test), same: `${owner}.includes${argument}`, wrong: `${owner}.startsWith${argument}` });
+    collector.add('wrong-method', test, {
+      right: collector.textOf(test),
+      same: `${owner}.includes${argument}`,
+      wrong: `${owner}.startsWith${argument}`,
+    });
   }
 }
-
-function addOptionalChain(collector: SiteCollector, node: SyntaxNode): void {
-  const next = node.parent?.children[node.parent.children.indexOf(node) + 1];
-  if (next?.kind === 'property_identifier') collector.add('missing-guard', node, { right: '?.', wrong: '.' });
-}
-
-interface Logical {
-  readonly left: SyntaxNode;
-  readonly operator: SyntaxNode;
-  readonly right: SyntaxNode;
-}
-
-/** `list && list.length`: what is left of `&&` guards what is right of it. `options || {}`: the fallback is the guard. */
-function addGuard(collector: SiteCollector, node: SyntaxNode, { left, operator, right }: Logical): void {
-  const { textOf } = collector;
-  const written = textOf(node);
-  if (operator.kind === '||') {
-    const fallback = textOf(right);
-    if (fallback === '{}' || fallback === '[]' || fallback === "''" || fallback === '0') collector.add('missing-guard', node, { right: written, wrong: textOf(left) });
-    return;
-  }
-  if (left.kind !== 'identifier' && left.kind !== 'member_expression') return;
-  const guarded = textOf(left);
-  const use = textOf(right);
-  if (use.startsWith(`${guarded}.`) || use.startsWith(`${guarded}[`)) collector.add('missing-guard', node, { right: written, wrong: use });
-  else if (isConditionPart(node) && checksItself(use, guarded)) collector.add('missing-guard', node, { right: written, same: use });
-}
-
-/** A test that is false for null and undefined anyway, so that a guard before it adds nothing. */
-function checksItself(use: string, guarded: string): boolean {
-  const tests = [`Array.isArray(${guarded})`, `typeof ${guarded} === 'string'`, `typeof ${guarded} === 'function'`, `typeof ${guarded} === "string"`, `typeof ${guarded} === "function"`];
-  return tests.includes(use) || (use.startsWith(`${guarded} instanceof `) && !/[&|?]/u.test(use));
-}
-
-function addRedundantGuard(collector: SiteCollector, node: SyntaxNode): void {
-  if (!isConditionPart(node) && node.parent?.parent?.kind !== 'if_statement') return;
-  const written = collector.textOf(node);
-  const subject = /^typeof ([\w$.]+) === ['"](?:string|function)['"]$/u.exec(written)?.[1];
-  if (subject === undefined || node.parent?.children[0] !== node) {
-    if (subject === undefined || node.parent?.kind !== 'parenthesized_expression') return;
-  }
-  collector.add('missing-guard', node, { right: written, same: `${subject} && ${written}` });
-}
-
-interface LocalName {
-  readonly name: string;
-  readonly scope: SyntaxNode;
-  readonly start: number;
-}
-
-const BLOCKS = new Set(['statement_block', 'for_statement', 'for_in_statement', 'switch_body', 'catch_clause', 'class_body', ...FUNCTION_KINDS]);
-
-function localNames(collector: SiteCollector): LocalName[] {
-  const found: LocalName[] = [];
-  collector.visitBody((node) => {
-    if (node.kind !== 'identifier' && node.kind !== 'shorthand_property_identifier_pattern') return;
-    const holder = node.parent;
-    if (holder === undefined) return;
-    const isParameter = holder.kind === 'formal_parameters' || holder.kind === 'required_parameter' || (holder.kind === 'assignment_pattern' && holder.children[0] === node);
-    const isDeclared = (holder.kind === 'variable_declarator' && holder.children[0] === node) || node.kind === 'shorthand_property_identifier_pattern' || (holder.kind === 'for_in_statement' && holder.children.indexOf(node) === 3);
-    if (!isParameter && !isDeclared) return;
-    const scope = closest(node, isParameter ? FUNCTION_KINDS : BLOCKS);
-    if (scope !== undefined) found.push({ name: collector.textOf(node), scope, start: node.start });
-  });
-  return found;
-}
-
-/** Another variable that is in scope at the same place; never where a name is declared or assigned. */
-function addVariable(collector: SiteCollector, node: SyntaxNode, declared: readonly LocalName[]): void {
-  const holder = node.parent;
-  if (holder === undefined) return;
-  const isValue =
-    (holder.kind === 'arguments' || holder.kind === 'binary_expression' || holder.kind === 'return_statement' || holder.kind === 'subscript_expression' || holder.kind === 'parenthesized_expression' || holder.kind === 'template_substitution') ||
-    (holder.kind === 'member_expression' && holder.children[0] === node) ||
-    (holder.kind === 'assignment_expression' && holder.children.at(-1) === node) ||
-    (holder.kind === 'variable_declarator' && holder.children.length > 2 && holder.children.at(-1) === node) ||
-    (holder.kind === 'pair' && holder.children.at(-1) === node);
-  if (!isValue) return;
-  const name = collector.textOf(node);
-  if (!declared.some((local) => local.name === name)) return;
-  const others = new Set<string>();
-  for (const local of declared) if (local.name !== name && local.start < node.start && isInside(node, local.scope) && !isInitializer(node, local)) others.add(local.name);
-  const candidates = [...others];
-  const wrong = candidates[node.start % Math.max(1, candidates.length)];
-  if (wrong !== undefined) collector.add('wrong-variable', node, { right: name, wrong });
-}
-
-function isInside(node: SyntaxNode, scope: SyntaxNode): boolean {
-  return node.start >= scope.start && node.end <= scope.end;
-}
-
-/** `const a = f(b)`: inside its own initializer a name is not yet readable. */
-function isInitializer(node: SyntaxNode, local: LocalName): boolean {
-  const declarator = closest(node, new Set(['variable_declarator']));
-  return declarator !== undefined && declarator.start <= local.start && local.start < declarator.end;
-}
-

@@ -25,7 +25,8 @@ export class SiteCollector {
   constructor(source: SourceFunction, fileText: string) {
     this.source = source;
     this.#fileText = fileText;
-    for (let at = source.text.indexOf('\n'); at !== -1; at = source.text.indexOf('\n', at + 1)) this.#lineStarts.push(at + 1);
+    for (let at = source.text.indexOf('\n'); at !== -1; at = source.text.indexOf('\n', at + 1))
+      this.#lineStarts.push(at + 1);
   }
 
   readonly textOf = (node: SyntaxNode): string => this.#fileText.slice(node.start, node.end);
@@ -60,7 +61,11 @@ export class SiteCollector {
     const { right, same, wrong } = texts;
     if ([right, same, wrong].some((text) => text?.includes('\n') === true)) return undefined;
     const compact = (text: string): string => text.replaceAll(/\s+/gu, ' ');
-    if (wrong !== undefined && (compact(wrong) === compact(right) || (same !== undefined && compact(wrong) === compact(same)))) return undefined;
+    if (
+      wrong !== undefined &&
+      (compact(wrong) === compact(right) || (same !== undefined && compact(wrong) === compact(same)))
+    )
+      return undefined;
     if (same !== undefined && same === right) return undefined;
     if (same === undefined && wrong === undefined) return undefined;
     const lines = new Set<number>();
@@ -81,7 +86,10 @@ export class SiteCollector {
     for (const site of this.#sites) byKind.set(site.kind, [...(byKind.get(site.kind) ?? []), site]);
     const kept: Site[] = [];
     for (const [kind, list] of byKind) {
-      const order = list.map((site, index) => ({ site, rank: deriveSeed(0, kind, this.source.name, index, site.right) }));
+      const order = list.map((site, index) => ({
+        site,
+        rank: deriveSeed(0, kind, this.source.name, index, site.right),
+      }));
       order.sort((a, b) => a.rank - b.rank);
       kept.push(...order.slice(0, MAX_SITES_OF_A_KIND).map((entry) => entry.site));
     }

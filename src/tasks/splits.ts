@@ -7,10 +7,45 @@ import type { Task } from '../domain/task.ts';
 export type Split = Task['metadata']['split'];
 
 const RL_PACKAGES: ReadonlySet<string> = new Set([
-  'undici', 'ajv', 'graphql', 'yargs', 'css-tree', 'mysql2', 'rxjs', 'koa', 'chokidar', 'fs-extra', 'winston', 'mongodb', 'knex', 'ioredis', 'stylelint', 'discord.js', '@npmcli/arborist',
+  'undici',
+  'ajv',
+  'graphql',
+  'yargs',
+  'css-tree',
+  'mysql2',
+  'rxjs',
+  'koa',
+  'chokidar',
+  'fs-extra',
+  'winston',
+  'mongodb',
+  'knex',
+  'ioredis',
+  'stylelint',
+  'discord.js',
+  '@npmcli/arborist',
 ]);
 const HELD_OUT_PACKAGES: ReadonlySet<string> = new Set([
-  'commander', 'semver', 'ws', 'zod', 'yaml', 'express', 'axios', 'fastify', 'luxon', 'mongoose', 'imapflow', 'kafkajs', 'nodemailer', 'amqplib', 'pacote', 'mocha', 'log4js', 'got', 'xstate', 'telegraf',
+  'commander',
+  'semver',
+  'ws',
+  'zod',
+  'yaml',
+  'express',
+  'axios',
+  'fastify',
+  'luxon',
+  'mongoose',
+  'imapflow',
+  'kafkajs',
+  'nodemailer',
+  'amqplib',
+  'pacote',
+  'mocha',
+  'log4js',
+  'got',
+  'xstate',
+  'telegraf',
 ]);
 
 export function splitOf(packageName: string): Split {
