@@ -87,7 +87,9 @@ function continueUnder(binary) {
 function start() {
   if (isRecentEnough()) {
     if (!fs.existsSync(entry)) {
-      console.error(`hone: ${entry} is missing: the package is incomplete. Install it again, or run \`npm run build\`.`);
+      console.error(
+        `hone: ${entry} is missing: the package is incomplete. Install it again, or run \`npm run build\`.`,
+      );
       process.exitCode = 1;
       return;
     }

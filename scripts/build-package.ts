@@ -31,7 +31,9 @@ function rewriteModuleUrls(file: string): void {
     .flatMap((specifier) => {
       const built = specifier.text().slice(1, -1).replace(/\.ts$/, '.js');
       if (!existsSync(join(dirname(file), built))) {
-        throw new Error(`${file} refers to ${built}, which is not in the package: add its ending to DATA_ENDINGS or its folder to "files".`);
+        throw new Error(
+          `${file} refers to ${built}, which is not in the package: add its ending to DATA_ENDINGS or its folder to "files".`,
+        );
       }
       return [specifier.replace(`'${built}'`)];
     });

@@ -65,7 +65,10 @@ function findOldNode(): string | undefined {
   return folders
     .map((path) => join(path, 'node'))
     .filter((path) => existsSync(path))
-    .find((path) => spawnSync(path, ['-p', 'typeof zlib.createZstdCompress'], { encoding: 'utf8' }).stdout === 'undefined\n');
+    .find(
+      (path) =>
+        spawnSync(path, ['-p', 'typeof zlib.createZstdCompress'], { encoding: 'utf8' }).stdout === 'undefined\n',
+    );
 }
 
 beforeAll(() => {
@@ -88,7 +91,9 @@ describe('launcher', () => {
   });
 
   it('goes on under the Node that came along when this one is too old', () => {
-    const run = spawnSync(process.execPath, ['-r', lookOld, launcher(withBundled), 'a b', '--json'], { encoding: 'utf8' });
+    const run = spawnSync(process.execPath, ['-r', lookOld, launcher(withBundled), 'a b', '--json'], {
+      encoding: 'utf8',
+    });
     expect(JSON.parse(run.stdout)).toEqual({ version: process.versions.node, args: ['a b', '--json'] });
     expect(run.stderr).toBe('');
     expect(run.status).toBe(0);
@@ -110,7 +115,9 @@ describe('launcher', () => {
     const run = spawnSync(process.execPath, ['-r', lookOld, launcher(withoutBundled)], { encoding: 'utf8' });
     expect(run.status).toBe(1);
     expect(run.stdout).toBe('');
-    expect(run.stderr).toMatch(/^hone: this is Node 12\.22\.12, and Hone needs 22\.15 or later\. Install Node 24 .+\n$/);
+    expect(run.stderr).toMatch(
+      /^hone: this is Node 12\.22\.12, and Hone needs 22\.15 or later\. Install Node 24 .+\n$/,
+    );
   });
 
   it('says so when the Node that came along does not start', () => {

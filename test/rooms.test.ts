@@ -46,7 +46,12 @@ function importedSpecifiers(text: string): string[] {
       any: [
         { inside: { kind: 'import_statement', stopBy: 'neighbor' } },
         { inside: { kind: 'export_statement', field: 'source', stopBy: 'neighbor' } },
-        { inside: { kind: 'arguments', inside: { kind: 'call_expression', has: { field: 'function', kind: 'import' } } } },
+        {
+          inside: {
+            kind: 'arguments',
+            inside: { kind: 'call_expression', has: { field: 'function', kind: 'import' } },
+          },
+        },
         { inside: { kind: 'arguments', has: { pattern: 'import.meta.url' }, inside: { kind: 'new_expression' } } },
       ],
     },
@@ -72,10 +77,14 @@ function findBreaches({ path, text }: SourceFile, runtimePackages: ReadonlySet<s
       const targetRoom = roomOf(target);
       const isData = !/\.[cm]?[jt]s$/.test(target);
       const isTestSupport = isTestCode(path) && target.startsWith('test/');
-      if (targetRoom === undefined ? isData || isTestSupport : targetRoom === room || allowed.includes(targetRoom)) continue;
+      if (targetRoom === undefined ? isData || isTestSupport : targetRoom === room || allowed.includes(targetRoom))
+        continue;
       breaches.push(`${path} imports ${specifier}: ${room ?? 'src'}/ may import ${allowed.join(', ') || 'no room'}.`);
     } else if (!isBuiltin(specifier) && !isTestCode(path)) {
-      const name = specifier.split('/').slice(0, specifier.startsWith('@') ? 2 : 1).join('/');
+      const name = specifier
+        .split('/')
+        .slice(0, specifier.startsWith('@') ? 2 : 1)
+        .join('/');
       if (!runtimePackages.has(name)) breaches.push(`${path} imports ${name}, which is not a runtime dependency.`);
     }
   }
@@ -135,9 +144,21 @@ describe('rooms', () => {
   });
 
   it.each([
-    ['src/reward/planted.ts', "import { z } from 'left-pad/sub';", 'src/reward/planted.ts imports left-pad, which is not a runtime dependency.'],
-    ['src/helpers/planted.ts', '', 'src/helpers/planted.ts: "helpers" is not a room; add it to the table or move the file.'],
-    ['src/domain/planted.ts', "import '../../bench/engine.ts';", 'src/domain/planted.ts imports ../../bench/engine.ts: domain/ may import no room.'],
+    [
+      'src/reward/planted.ts',
+      "import { z } from 'left-pad/sub';",
+      'src/reward/planted.ts imports left-pad, which is not a runtime dependency.',
+    ],
+    [
+      'src/helpers/planted.ts',
+      '',
+      'src/helpers/planted.ts: "helpers" is not a room; add it to the table or move the file.',
+    ],
+    [
+      'src/domain/planted.ts',
+      "import '../../bench/engine.ts';",
+      'src/domain/planted.ts imports ../../bench/engine.ts: domain/ may import no room.',
+    ],
   ])('%s holding `%s` is refused', (path, text, breach) => {
     expect(findBreaches({ path, text }, runtimePackages)).toEqual([breach]);
   });
