@@ -3,7 +3,7 @@
  * A worker claims chunks of the current job, spins briefly when there is none, then sleeps on the wake word.
  * Invariant: a chunk is claimed once, and a job's arguments stand still until all of its chunks are done.
  */
-import { isMainThread, workerData } from 'node:worker_threads';
+import { isMainThread, parentPort, workerData } from 'node:worker_threads';
 
 export type Kernel = (begin: number, end: number, ...args: number[]) => void;
 
@@ -54,6 +54,8 @@ export const CONTROL = {
   failed: 50,
   /** Workers in service: one with a higher number claims nothing any more. */
   workers: 51,
+  /** Chunks that workers, not the engine's own thread, have run. */
+  helped: 52,
 } as const;
 export const CONTROL_LENGTH = 64;
 export const MAX_ARGUMENTS = 24;
@@ -71,6 +73,7 @@ export function runChunks(self: number, control: Int32Array, args: Float64Array,
     if (index === EXHAUSTED || index >= total || self > Atomics.load(control, CONTROL.workers)) return ran;
     if (Atomics.compareExchange(control, CONTROL.state, state, state + 1) !== state) continue;
     ran = true;
+    if (self > 0) Atomics.add(control, CONTROL.helped, 1);
     const chunk = Atomics.load(control, CONTROL.chunk);
     const begin = index * chunk;
     const end = Math.min(Atomics.load(control, CONTROL.items), begin + chunk);
@@ -102,6 +105,7 @@ function serve(data: EngineWorkerData): void {
   (exports['__stack_pointer'] as WebAssembly.Global).value = data.stackPointer;
   const kernels = KERNEL_NAMES.map((name) => exports[name] as Kernel);
   const { control, self } = data;
+  parentPort?.postMessage('ready');
   for (let idle = 0; self <= Atomics.load(control, CONTROL.workers); idle++) {
     if (runChunks(self, control, data.kernelArguments, kernels)) idle = 0;
     if (idle < SPINS_BEFORE_SLEEP) continue;

@@ -42,7 +42,9 @@ function compiled(build: Build): Promise<WebAssembly.Module> {
 export async function createEngine(options: EngineOptions = {}): Promise<Engine> {
   const { build = 'auto', threads = Math.min(8, availableParallelism()), maxMemoryBytes = 65536 * PAGE_BYTES } = options;
   const chosen = build === 'auto' ? (WebAssembly.validate(kernelFile('fma')) ? 'fma' : 'plain') : build;
-  return new Engine(chosen, await compiled(chosen), { threads, maxMemoryBytes });
+  const engine = new Engine(chosen, await compiled(chosen), { threads, maxMemoryBytes });
+  await engine.ready();
+  return engine;
 }
 
 export class Engine {
@@ -60,6 +62,7 @@ export class Engine {
   readonly #control = new Int32Array(new SharedArrayBuffer(CONTROL_LENGTH * 4));
   readonly #arguments = new Float64Array(new SharedArrayBuffer(MAX_ARGUMENTS * 8));
   #workers: Worker[] = [];
+  #starting: Promise<unknown>[] = [];
   #generation = 0;
   #top: number;
   #closed = false;
@@ -108,9 +111,24 @@ export class Engine {
           stackPointer: this.#stacks + (index + 1) * STACK_BYTES,
         },
       });
-      worker.unref();
+      // Referenced until it runs, so that waiting for it keeps the process alive; never afterwards.
+      const started = new Promise<void>((resolve) => {
+        worker.once('message', () => resolve());
+        worker.once('exit', () => resolve());
+      }).then(() => worker.unref());
+      this.#starting.push(started);
       this.#workers.push(worker);
     }
+  }
+
+  /** Resolves when all workers have started. Work may begin before: a worker joins when it is there. */
+  async ready(): Promise<void> {
+    await Promise.all(this.#starting.splice(0));
+  }
+
+  /** Chunks of work that were run by workers so far. */
+  get workerChunks(): number {
+    return Atomics.load(this.#control, CONTROL.helped);
   }
 
   /** Takes workers out of service; after that they claim no chunk, so they may be terminated at any moment. */

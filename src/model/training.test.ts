@@ -141,15 +141,19 @@ describe('gradients', () => {
 
 describe('a step', () => {
   it('gives one golden hash for 1, 2 and 3 threads', async () => {
-    const digests = [];
     for (const threads of [1, 2, 3]) {
       const own = await createEngine({ build: 'plain', threads });
-      const model = TrainingModel.create(own, QWEN3, livelyWeights(QWEN3, 9));
-      train(model, 3);
-      digests.push(digest(model.master()));
+      const start = own.mark();
+      // On a busy machine a worker may sleep through a small model; again, then, until one has helped.
+      for (let attempt = 0; attempt === 0 || (own.workerChunks === 0 && threads > 1); attempt++) {
+        own.release(start);
+        const model = TrainingModel.create(own, QWEN3, livelyWeights(QWEN3, 9));
+        train(model, 3);
+        expect(digest(model.master()), `${threads} threads`).toBe('50f64fd6ee538f53');
+        expect(attempt).toBeLessThan(500);
+      }
       await own.close();
     }
-    expect(digests).toEqual(Array.from({ length: 3 }, () => '50f64fd6ee538f53'));
   });
 
   it('is AdamW: the first step moves every weight by the learning rate against its gradient', () => {
