@@ -42,7 +42,7 @@ export interface IndexData {
 }
 
 /** Raised whenever declarations are read or stored differently. */
-export const INDEX_FORMAT = 2;
+export const INDEX_FORMAT = 3;
 
 export function openPackageIndex(
   packageName: string,

@@ -71,8 +71,12 @@ function preferOneFlavour(paths: readonly string[]): string[] {
   };
   const counts = new Map<number, number>();
   for (const path of paths) counts.set(rankOf(path), (counts.get(rankOf(path)) ?? 0) + 1);
-  for (let rank = 0; rank < BUILD_FLAVOURS.length; rank++)
-    if ((counts.get(rank) ?? 0) * 4 >= paths.length) return paths.filter((path) => rankOf(path) === rank);
+  const last = BUILD_FLAVOURS.length - 1;
+  for (let rank = 0; rank <= last; rank++) {
+    if ((counts.get(rank) ?? 0) * 4 < paths.length) continue;
+    // Beside `lib/` the files at the root are of the same making; beside `src/` they may be built from it.
+    return paths.filter((path) => rankOf(path) === rank || (rank === last && rankOf(path) > last));
+  }
   return [...paths];
 }
 

@@ -88,15 +88,12 @@ const METHOD_PAIRS: readonly (readonly [string, string])[] = [
   ['match', 'search'],
   ['flat', 'flatMap'],
 ];
-const OTHER_METHOD = new Map<string, string>(
-  METHOD_PAIRS.flatMap(
-    ([a, b]) =>
-      [
-        [b, a],
-        [a, b],
-      ] as [string, string][],
-  ),
-);
+/** Where a method stands in several pairs, the first counts. */
+const OTHER_METHOD = new Map<string, string>();
+for (const [first, second] of METHOD_PAIRS) {
+  if (!OTHER_METHOD.has(first)) OTHER_METHOD.set(first, second);
+  if (!OTHER_METHOD.has(second)) OTHER_METHOD.set(second, first);
+}
 
 export function collectLocalSites(collector: SiteCollector): void {
   collector.visitBody((node) => {
