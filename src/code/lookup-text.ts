@@ -1,6 +1,6 @@
 /**
  * What a look-up says, in one short line that a small model can judge by comparing neighbouring words: arguments beside
- * the parameters that they are bound to, the declared value beside the one that stands on the line.
+ * the parameters that they are bound to where the two differ, the declared value beside a different one on the line.
  */
 import type { Declaration } from './declarations.ts';
 
@@ -24,7 +24,8 @@ export function lookupText(name: string, declaration: Declaration | undefined, l
       if (value === undefined) return describeMember(name, declaration);
       const head = declaration.kind === 'constant' ? `const ${name} = ${value}` : `${name} default ${value}`;
       const here = literalBeside(line, name);
-      return here === undefined ? head : `${head} here ${here}`;
+      // Like the arguments below: only what differs is worth a reader's time.
+      return here === undefined || here === value ? head : `${head} here ${here}`;
     }
     default:
       return declaration.kind satisfies never;
@@ -36,10 +37,11 @@ function describeMember(name: string, declaration: Declaration): string {
   return declaration.container === undefined ? `property ${name}` : `property ${name} of ${declaration.container}`;
 }
 
+/** As an editor's inlay hints: an argument that bears its parameter's name says nothing new and is left out. */
 function bindArguments(parameters: readonly string[], given: readonly string[] | undefined): string {
   const shown = parameters.slice(0, MAX_ARGUMENTS).map((parameter, index) => {
     const argument = given?.[index];
-    return argument === undefined ? parameter : `${parameter} = ${argument}`;
+    return argument === undefined || argument.toLowerCase() === parameter.toLowerCase() ? parameter : `${parameter} = ${argument}`;
   });
   if (parameters.length > MAX_ARGUMENTS) shown.push('...');
   return shown.join(', ');
