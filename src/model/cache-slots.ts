@@ -41,7 +41,15 @@ export class CacheSlots {
     this.#rowFloats = config.kvHeads * config.headDim;
     this.#slotFloats = Math.ceil(contextLength / 8) * 8 * this.#rowFloats;
     this.#base = engine.allocFloats(config.layers * 2 * slots * this.#slotFloats);
-    this.#slots = Array.from({ length: slots }, (_, index) => ({ index, tokens: new Int32Array(contextLength), rows: 0, length: 0, epoch: -1, busy: false, lastUsed: 0 }));
+    this.#slots = Array.from({ length: slots }, (_, index) => ({
+      index,
+      tokens: new Int32Array(contextLength),
+      rows: 0,
+      length: 0,
+      epoch: -1,
+      busy: false,
+      lastUsed: 0,
+    }));
   }
 
   /** Byte address of a layer's keys; a slot's rows begin at its `offset` there. */
@@ -110,7 +118,8 @@ export class CacheSlots {
   #copyRows(from: Slot, to: Slot, rows: number): void {
     const bytes = Math.ceil(rows / 8) * 8 * this.#rowFloats * 4;
     for (let layer = 0; layer < this.#layers; layer++)
-      for (const base of [this.keys(layer), this.values(layer)]) this.#engine.copy(base + this.offset(to) * 4, base + this.offset(from) * 4, bytes);
+      for (const base of [this.keys(layer), this.values(layer)])
+        this.#engine.copy(base + this.offset(to) * 4, base + this.offset(from) * 4, bytes);
   }
 }
 

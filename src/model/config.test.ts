@@ -28,16 +28,42 @@ const LLAMA3 = {
   model_type: 'llama',
   head_dim: undefined,
   tie_word_embeddings: false,
-  rope_scaling: { rope_type: 'llama3', factor: 32, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192 },
+  rope_scaling: {
+    rope_type: 'llama3',
+    factor: 32,
+    low_freq_factor: 1,
+    high_freq_factor: 4,
+    original_max_position_embeddings: 8192,
+  },
   eos_token_id: [128001, 128009],
 };
 
 describe('config.json', () => {
   it('of Qwen3, Qwen2 and Llama 3 says what sets them apart', () => {
-    expect(parseModelConfig(QWEN3)).toMatchObject({ qkNorm: true, qkvBias: false, tiedEmbeddings: true, headDim: 128, ropeScaling: undefined, eosTokenIds: [151645] });
-    expect(parseModelConfig({ ...QWEN3, model_type: 'qwen2', head_dim: undefined })).toMatchObject({ qkNorm: false, qkvBias: true, headDim: 64 });
-    expect(parseModelConfig(LLAMA3)).toMatchObject({ qkNorm: false, qkvBias: false, headDim: 64, ropeScaling: { factor: 32, originalContextLength: 8192 }, eosTokenIds: [128001, 128009] });
-    expect(parseModelConfig({ ...QWEN3, rope_theta: undefined, rope_parameters: { rope_type: 'default', rope_theta: 5000 } }).ropeTheta).toBe(5000);
+    expect(parseModelConfig(QWEN3)).toMatchObject({
+      qkNorm: true,
+      qkvBias: false,
+      tiedEmbeddings: true,
+      headDim: 128,
+      ropeScaling: undefined,
+      eosTokenIds: [151645],
+    });
+    expect(parseModelConfig({ ...QWEN3, model_type: 'qwen2', head_dim: undefined })).toMatchObject({
+      qkNorm: false,
+      qkvBias: true,
+      headDim: 64,
+    });
+    expect(parseModelConfig(LLAMA3)).toMatchObject({
+      qkNorm: false,
+      qkvBias: false,
+      headDim: 64,
+      ropeScaling: { factor: 32, originalContextLength: 8192 },
+      eosTokenIds: [128001, 128009],
+    });
+    expect(
+      parseModelConfig({ ...QWEN3, rope_theta: undefined, rope_parameters: { rope_type: 'default', rope_theta: 5000 } })
+        .ropeTheta,
+    ).toBe(5000);
   });
 
   it.each([
@@ -69,11 +95,22 @@ describe('tensors', () => {
     expect(shapes.has('lm_head.weight')).toBe(false);
     expect(shapes.size).toBe(1 + 28 * 11 + 1);
     expect(parameterShapes(parseModelConfig(LLAMA3)).get('lm_head.weight')).toEqual([151936, 1024]);
-    expect(parameterShapes(parseModelConfig({ ...QWEN3, model_type: 'qwen2' })).get('model.layers.0.self_attn.v_proj.bias')).toEqual([1024]);
+    expect(
+      parameterShapes(parseModelConfig({ ...QWEN3, model_type: 'qwen2' })).get('model.layers.0.self_attn.v_proj.bias'),
+    ).toEqual([1024]);
   });
 
   it('start from the same bits everywhere, with the spread asked for', () => {
-    const config = { ...parseModelConfig(QWEN3), hiddenSize: 64, vocabSize: 100, layers: 2, intermediateSize: 64, heads: 2, kvHeads: 1, headDim: 32 };
+    const config = {
+      ...parseModelConfig(QWEN3),
+      hiddenSize: 64,
+      vocabSize: 100,
+      layers: 2,
+      intermediateSize: 64,
+      heads: 2,
+      kvHeads: 1,
+      headDim: 32,
+    };
     const weights = initialWeights(config, 7);
     const hash = createHash('sha256');
     for (const values of weights.values()) hash.update(new Uint8Array(values.buffer));

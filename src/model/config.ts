@@ -66,9 +66,13 @@ const llama3Schema = z.object({
 });
 
 function refuse(key: string, value: unknown, expected: string): never {
-  throw new HoneError('invalid-model', `config.json has ${key} = ${JSON.stringify(value) ?? 'nothing'}; expected ${expected}.`, {
-    cure: 'Use a dense Qwen3, Qwen2 or Llama model, or correct the key.',
-  });
+  throw new HoneError(
+    'invalid-model',
+    `config.json has ${key} = ${JSON.stringify(value) ?? 'nothing'}; expected ${expected}.`,
+    {
+      cure: 'Use a dense Qwen3, Qwen2 or Llama model, or correct the key.',
+    },
+  );
 }
 
 /** Reads a Hugging Face config.json, already parsed. Throws `invalid-model`, naming the key and its value. */
@@ -87,13 +91,15 @@ export function parseModelConfig(json: unknown): ModelConfig {
   const kvHeads = c.num_key_value_heads ?? c.num_attention_heads;
   // Newer files nest theta and scaling in rope_parameters; older ones have rope_theta and rope_scaling.
   const rope = typeof c.rope_parameters === 'object' && c.rope_parameters !== null ? c.rope_parameters : c.rope_scaling;
-  const nestedTheta = typeof rope === 'object' && rope !== null ? Reflect.get(rope, 'rope_theta') : undefined;
+  const nestedTheta: unknown = typeof rope === 'object' && rope !== null ? Reflect.get(rope, 'rope_theta') : undefined;
   const ropeTheta = c.rope_theta ?? (typeof nestedTheta === 'number' ? nestedTheta : 10000);
-  if (architecture !== 'qwen2' && c.attention_bias === true) refuse('attention_bias', true, 'false for this model type');
+  if (architecture !== 'qwen2' && c.attention_bias === true)
+    refuse('attention_bias', true, 'false for this model type');
   if (!Number.isInteger(headDim) || headDim % 8 !== 0) refuse('head_dim', headDim, 'a multiple of 8');
   if (c.hidden_size % 8 !== 0) refuse('hidden_size', c.hidden_size, 'a multiple of 8');
   if (c.intermediate_size % 8 !== 0) refuse('intermediate_size', c.intermediate_size, 'a multiple of 8');
-  if (c.num_attention_heads % kvHeads !== 0) refuse('num_key_value_heads', kvHeads, `a divisor of num_attention_heads = ${c.num_attention_heads}`);
+  if (c.num_attention_heads % kvHeads !== 0)
+    refuse('num_key_value_heads', kvHeads, `a divisor of num_attention_heads = ${c.num_attention_heads}`);
   if (headDim > 512) refuse('head_dim', headDim, 'at most 512');
   return {
     architecture,
@@ -117,7 +123,8 @@ export function parseModelConfig(json: unknown): ModelConfig {
 
 function parseScaling(scaling: unknown): Llama3Scaling | undefined {
   if (scaling === undefined || scaling === null) return undefined;
-  const kind: unknown = typeof scaling === 'object' ? (Reflect.get(scaling, 'rope_type') ?? Reflect.get(scaling, 'type')) : scaling;
+  const kind: unknown =
+    typeof scaling === 'object' ? (Reflect.get(scaling, 'rope_type') ?? Reflect.get(scaling, 'type')) : scaling;
   if (kind === 'default' || (kind === undefined && typeof scaling === 'object')) return undefined;
   const parsed = llama3Schema.safeParse(scaling);
   if (kind !== 'llama3' || !parsed.success) refuse('rope_scaling', scaling, 'null, "default", or a complete "llama3"');

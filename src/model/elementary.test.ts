@@ -28,9 +28,22 @@ describe('elementary functions', () => {
 
 describe('the rotation table', () => {
   const json = {
-    model_type: 'llama', hidden_size: 128, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 1, vocab_size: 8,
-    max_position_embeddings: 4096, rms_norm_eps: 1e-5, rope_theta: 500000,
-    rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 1024 },
+    model_type: 'llama',
+    hidden_size: 128,
+    intermediate_size: 8,
+    num_hidden_layers: 1,
+    num_attention_heads: 1,
+    vocab_size: 8,
+    max_position_embeddings: 4096,
+    rms_norm_eps: 1e-5,
+    rope_theta: 500000,
+    rope_scaling: {
+      rope_type: 'llama3',
+      factor: 8,
+      low_freq_factor: 1,
+      high_freq_factor: 4,
+      original_max_position_embeddings: 1024,
+    },
   };
 
   it('has the angles of position times theta^(-2i/d), with the bands of llama3 scaling', async () => {

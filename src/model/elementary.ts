@@ -4,7 +4,7 @@
  * for moderate arguments.
  */
 
-const LN2_HIGH = 0.693147180369123816490;
+const LN2_HIGH = 0.69314718036912381649;
 const LN2_LOW = 1.90821492927058770002e-10;
 
 /** e^x for |x| < 700. */

@@ -79,7 +79,11 @@ export function runChunks(self: number, control: Int32Array, args: Float64Array,
     const end = Math.min(Atomics.load(control, CONTROL.items), begin + chunk);
     try {
       // The index was stored by the engine that gave us this very list.
-      (kernels[Atomics.load(control, CONTROL.kernel)] as Kernel)(begin, end, ...args.subarray(0, Atomics.load(control, CONTROL.arguments)));
+      (kernels[Atomics.load(control, CONTROL.kernel)] as Kernel)(
+        begin,
+        end,
+        ...args.subarray(0, Atomics.load(control, CONTROL.arguments)),
+      );
     } catch {
       Atomics.store(control, CONTROL.failed, 1);
     }
@@ -110,7 +114,8 @@ function serve(data: EngineWorkerData): void {
     if (runChunks(self, control, data.kernelArguments, kernels)) idle = 0;
     if (idle < SPINS_BEFORE_SLEEP) continue;
     const wake = Atomics.load(control, CONTROL.wake);
-    if (runChunks(self, control, data.kernelArguments, kernels) || self > Atomics.load(control, CONTROL.workers)) continue;
+    if (runChunks(self, control, data.kernelArguments, kernels) || self > Atomics.load(control, CONTROL.workers))
+      continue;
     Atomics.add(control, CONTROL.sleepers, 1);
     Atomics.wait(control, CONTROL.wake, wake);
     Atomics.sub(control, CONTROL.sleepers, 1);

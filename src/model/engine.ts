@@ -8,7 +8,16 @@ import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 
 import { HoneError } from '../domain/errors.ts';
-import { CONTROL, CONTROL_LENGTH, EXHAUSTED, KERNEL_NAMES, MAX_ARGUMENTS, runChunks, type Kernel, type KernelName } from './engine-worker.ts';
+import {
+  CONTROL,
+  CONTROL_LENGTH,
+  EXHAUSTED,
+  KERNEL_NAMES,
+  MAX_ARGUMENTS,
+  runChunks,
+  type Kernel,
+  type KernelName,
+} from './engine-worker.ts';
 
 export type { KernelName } from './engine-worker.ts';
 export type Build = 'plain' | 'fma';
@@ -27,7 +36,8 @@ const MAX_THREADS = 16;
 const SPINS_BEFORE_WAIT = 3000;
 const GROWTH_BYTES = 32 * 1024 * 1024;
 
-const kernelFile = (build: Build): Uint8Array<ArrayBuffer> => new Uint8Array(readFileSync(new URL(`./kernels/kernels-${build}.wasm`, import.meta.url)));
+const kernelFile = (build: Build): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(readFileSync(new URL(`./kernels/kernels-${build}.wasm`, import.meta.url)));
 
 const modules = new Map<Build, Promise<WebAssembly.Module>>();
 function compiled(build: Build): Promise<WebAssembly.Module> {
@@ -40,8 +50,13 @@ function compiled(build: Build): Promise<WebAssembly.Module> {
 
 /** Compiles the kernels and starts `threads - 1` workers. Close it when done. */
 export async function createEngine(options: EngineOptions = {}): Promise<Engine> {
-  const { build = 'auto', threads = Math.min(8, availableParallelism()), maxMemoryBytes = 65536 * PAGE_BYTES } = options;
-  const chosen = build === 'auto' ? (WebAssembly.validate(kernelFile('fma')) ? 'fma' : 'plain') : build;
+  const {
+    build = 'auto',
+    threads = Math.min(8, availableParallelism()),
+    maxMemoryBytes = 65536 * PAGE_BYTES,
+  } = options;
+  const best = (): Build => (WebAssembly.validate(kernelFile('fma')) ? 'fma' : 'plain');
+  const chosen = build === 'auto' ? best() : build;
   const engine = new Engine(chosen, await compiled(chosen), { threads, maxMemoryBytes });
   await engine.ready();
   return engine;
@@ -73,9 +88,13 @@ export class Engine {
     this.#maxPages = Math.min(65536, Math.floor(options.maxMemoryBytes / PAGE_BYTES));
     const initial = Math.ceil((MAX_THREADS * STACK_BYTES) / PAGE_BYTES) + 64;
     if (this.#maxPages < initial)
-      throw new HoneError('engine-failed', `maxMemoryBytes is ${options.maxMemoryBytes}; the engine itself needs ${initial * PAGE_BYTES}.`, {
-        cure: 'Raise maxMemoryBytes.',
-      });
+      throw new HoneError(
+        'engine-failed',
+        `maxMemoryBytes is ${options.maxMemoryBytes}; the engine itself needs ${initial * PAGE_BYTES}.`,
+        {
+          cure: 'Raise maxMemoryBytes.',
+        },
+      );
     this.#memory = new WebAssembly.Memory({ initial, maximum: this.#maxPages, shared: true });
     const { exports } = new WebAssembly.Instance(module, { env: { memory: this.#memory } });
     // Exports of a module that we compiled: two i32 globals and the kernels, called with numbers only.
@@ -94,7 +113,9 @@ export class Engine {
   /** Starts or stops workers; no result depends on it. */
   setThreads(threads: number): void {
     if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)
-      throw new HoneError('invalid-config', `threads is ${threads}, expected an integer from 1 to ${MAX_THREADS}.`, { cure: 'Set threads within that range.' });
+      throw new HoneError('invalid-config', `threads is ${threads}, expected an integer from 1 to ${MAX_THREADS}.`, {
+        cure: 'Set threads within that range.',
+      });
     this.#assertOpen();
     const retired = this.#retire(threads);
     for (const worker of retired) void worker.terminate();
@@ -148,9 +169,13 @@ export class Engine {
       const wanted = Math.ceil((Math.max(top, have + GROWTH_BYTES) - have) / PAGE_BYTES);
       const pages = Math.min(wanted, this.#maxPages - have / PAGE_BYTES);
       if (have + pages * PAGE_BYTES < top)
-        throw new HoneError('engine-failed', `The engine needs ${top} bytes and may use ${this.#maxPages * PAGE_BYTES}.`, {
-          cure: 'Use smaller micro-batches, fewer slots or a shorter context, or raise maxMemoryBytes (4 GiB at most).',
-        });
+        throw new HoneError(
+          'engine-failed',
+          `The engine needs ${top} bytes and may use ${this.#maxPages * PAGE_BYTES}.`,
+          {
+            cure: 'Use smaller micro-batches, fewer slots or a shorter context, or raise maxMemoryBytes (4 GiB at most).',
+          },
+        );
       this.#memory.grow(pages);
     }
     this.#top = top;
@@ -241,7 +266,9 @@ export class Engine {
     }
     Atomics.store(control, CONTROL.state, (this.#generation << 12) | EXHAUSTED);
     if (Atomics.load(control, CONTROL.failed) !== 0)
-      throw new HoneError('engine-failed', `Kernel ${KERNEL_NAMES[index]} trapped in a worker thread.`, { cure: 'This is a fault of the engine; please report it with the model config.' });
+      throw new HoneError('engine-failed', `Kernel ${KERNEL_NAMES[index]} trapped in a worker thread.`, {
+        cure: 'This is a fault of the engine; please report it with the model config.',
+      });
   }
 
   #assertOpen(): void {

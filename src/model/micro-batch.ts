@@ -5,7 +5,7 @@
 import { HoneError } from '../domain/errors.ts';
 import type { ModelConfig } from './config.ts';
 import type { Engine } from './engine.ts';
-import type { RowPlaces } from './operations.ts';
+import type { RowPlaces } from './attention.ts';
 
 export interface SequenceInput {
   readonly tokens: Int32Array;
@@ -67,32 +67,56 @@ export function checkSequence(config: ModelConfig, engine: Engine, sequence: Seq
   const { tokens, positions, kept, temperature } = sequence;
   const length = rowCount(sequence);
   if (!(temperature > 0)) fail(`its temperature is ${temperature}`, 'Sample at a temperature above 0.');
-  if (length > config.contextLength) fail(`it has ${length} tokens and the context is ${config.contextLength}`, 'Shorten it or use a model with a longer context.');
+  if (length > config.contextLength)
+    fail(
+      `it has ${length} tokens and the context is ${config.contextLength}`,
+      'Shorten it or use a model with a longer context.',
+    );
   // attention_backward keeps four head matrices and two blocks of 16 score rows on its stack.
   const scratchBytes = (Math.ceil(length / 8) * 8 + 8) * (4 * config.headDim + 32) * 4;
-  if (scratchBytes > engine.stackBytes - 65536) fail(`its ${length} tokens are more than the backward pass can hold`, 'Shorten it.');
+  if (scratchBytes > engine.stackBytes - 65536)
+    fail(`its ${length} tokens are more than the backward pass can hold`, 'Shorten it.');
   let previous = 0;
   for (const position of positions) {
-    if (position < previous || (position === previous && sequence.targets === undefined) || position < 1 || position >= tokens.length) fail(`position ${position} is out of order or range`, 'Positions ascend from 1 and lie within the tokens.');
+    if (
+      position < previous ||
+      (position === previous && sequence.targets === undefined) ||
+      position < 1 ||
+      position >= tokens.length
+    )
+      fail(`position ${position} is out of order or range`, 'Positions ascend from 1 and lie within the tokens.');
     previous = position;
   }
   for (let index = 0; index <= length && index < tokens.length; index++) {
     const token = tokens[index] ?? -1;
-    if (token < 0 || token >= config.vocabSize) fail(`token ${token} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
+    if (token < 0 || token >= config.vocabSize)
+      fail(`token ${token} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
   }
-  for (const target of sequence.targets ?? []) if (target < 0 || target >= config.vocabSize) fail(`target ${target} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
-  if (sequence.targets !== undefined && sequence.targets.length !== positions.length) fail(`it has ${sequence.targets.length} targets for ${positions.length} positions`, 'Give one target a position.');
+  for (const target of sequence.targets ?? [])
+    if (target < 0 || target >= config.vocabSize)
+      fail(`target ${target} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
+  if (sequence.targets !== undefined && sequence.targets.length !== positions.length)
+    fail(`it has ${sequence.targets.length} targets for ${positions.length} positions`, 'Give one target a position.');
   if (kept === undefined) return;
-  if (kept.offsets.length !== positions.length + 1) fail(`it has ${kept.offsets.length - 1} kept rows for ${positions.length} positions`, 'Give one kept row a position.');
+  if (kept.offsets.length !== positions.length + 1)
+    fail(
+      `it has ${kept.offsets.length - 1} kept rows for ${positions.length} positions`,
+      'Give one kept row a position.',
+    );
   for (let row = 0; row < positions.length; row++) {
     const token = tokens[positions[row] ?? 0];
     let holds = false;
     for (let index = kept.offsets[row] ?? 0; index < (kept.offsets[row + 1] ?? 0); index++) {
       const id = kept.ids[index] ?? -1;
-      if (id < 0 || id >= config.vocabSize) fail(`kept id ${id} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
+      if (id < 0 || id >= config.vocabSize)
+        fail(`kept id ${id} is not in the vocabulary of ${config.vocabSize}`, 'Use the tokenizer of this model.');
       if (id === token) holds = true;
     }
-    if (!holds) fail(`token ${token} at position ${positions[row]} is not in its kept row`, 'Replay the recorded kept rows; never recompute them.');
+    if (!holds)
+      fail(
+        `token ${token} at position ${positions[row]} is not in its kept row`,
+        'Replay the recorded kept rows; never recompute them.',
+      );
   }
 }
 
@@ -148,7 +172,12 @@ export function buildBatch(engine: Engine, config: ModelConfig, sequences: reado
   return {
     tokens: engine.allocI32(tokens),
     rows: { count: total, positions, offsets },
-    wanted: { count: wantedTotal, index: engine.allocI32(wantedIndex), positions: engine.allocI32(wantedPositions), offsets: engine.allocI32(wantedOffsets) },
+    wanted: {
+      count: wantedTotal,
+      index: engine.allocI32(wantedIndex),
+      positions: engine.allocI32(wantedPositions),
+      offsets: engine.allocI32(wantedOffsets),
+    },
     sequences: { all: engine.allocI32(all), wanted: engine.allocI32(onlyWanted), count: all.length / 4 },
     cacheFloats: cachePositions * positionFloats,
     targets: engine.allocI32(targets),

@@ -31,7 +31,11 @@ interface Job {
 function setUp(config: ModelConfig, options: Partial<SamplerOptions> = {}): { model: TrainingModel; sampler: Sampler } {
   engine.release(mark);
   const model = TrainingModel.create(engine, config, livelyWeights(config, 1));
-  const sampler = Sampler.create(engine, config, model.servedWeights(), { version: policyVersion(0), slots: 4, ...options });
+  const sampler = Sampler.create(engine, config, model.servedWeights(), {
+    version: policyVersion(0),
+    slots: 4,
+    ...options,
+  });
   return { model, sampler };
 }
 
@@ -65,7 +69,9 @@ function randomSampling(random: Random, greedyToo = true): Sampling {
 function trainerLogprobs(model: TrainingModel, job: Job, generation: SampledGeneration): Float32Array {
   const tokens = Int32Array.from([...job.tokens, ...generation.tokens]);
   const positions = generation.tokens.map((_, index) => job.tokens.length + index);
-  const [output] = model.evaluate([{ tokens, positions, kept: generation.kept, temperature: job.sampling.temperature }]);
+  const [output] = model.evaluate([
+    { tokens, positions, kept: generation.kept, temperature: job.sampling.temperature },
+  ]);
   return output?.logprobs ?? new Float32Array(0);
 }
 
@@ -80,17 +86,25 @@ describe('the sampler and the trainer', () => {
       own.setThreads(1 + random.below(2));
       const config = random.pick(SMALL_MODELS);
       const model = TrainingModel.create(own, config, livelyWeights(config, round));
-      const sampler = Sampler.create(own, config, model.servedWeights(), { version: policyVersion(0), slots: 1 + random.below(6), prefillChunk: 1 + random.below(40) });
+      const sampler = Sampler.create(own, config, model.servedWeights(), {
+        version: policyVersion(0),
+        slots: 1 + random.below(6),
+        prefillChunk: 1 + random.below(40),
+      });
       const stem = randomTokens(random, 40, config.vocabSize);
       const jobs = Array.from({ length: 1 + random.below(7) }, () => ({
-        tokens: Int32Array.from([...stem.subarray(0, random.below(40)), ...randomTokens(random, 1 + random.below(30), config.vocabSize)]),
+        tokens: Int32Array.from([
+          ...stem.subarray(0, random.below(40)),
+          ...randomTokens(random, 1 + random.below(30), config.vocabSize),
+        ]),
         sampling: randomSampling(random),
         seed: random.below(1e9),
       }));
       for (const [index, generation] of runAll(sampler, jobs).entries()) {
         const job = jobs[index] as Job; // one generation a job
         const expected = trainerLogprobs(model, job, generation);
-        for (const [place, logprob] of generation.logprobs.entries()) expect(Object.is(logprob, expected[place]), `round ${round}, request ${index}, token ${place}`).toBe(true);
+        for (const [place, logprob] of generation.logprobs.entries())
+          expect(Object.is(logprob, expected[place]), `round ${round}, request ${index}, token ${place}`).toBe(true);
         compared += generation.tokens.length;
       }
     }
@@ -100,7 +114,11 @@ describe('the sampler and the trainer', () => {
 
   it('agree over the whole vocabulary too, and a full kept row is the full vocabulary', () => {
     const { model, sampler } = setUp(QWEN3);
-    const job = { tokens: Int32Array.from([1, 2, 3]), sampling: { ...DEFAULT_SAMPLING, maxTokens: 6, stopIds: [] }, seed: 5 };
+    const job = {
+      tokens: Int32Array.from([1, 2, 3]),
+      sampling: { ...DEFAULT_SAMPLING, maxTokens: 6, stopIds: [] },
+      seed: 5,
+    };
     const [generation] = runAll(sampler, [job]) as [SampledGeneration];
     expect(generation.kept.ids.length).toBe(6 * QWEN3.vocabSize);
     const tokens = Int32Array.from([...job.tokens, ...generation.tokens]);
@@ -113,19 +131,30 @@ describe('the sampler and the trainer', () => {
 describe('a request', () => {
   it('draws the same tokens alone, in a crowd, after others, and with any chunk or slots', () => {
     const random = createRandom(21);
-    const jobs = Array.from({ length: 9 }, () => ({ tokens: randomTokens(random, 3 + random.below(40), QWEN2.vocabSize), sampling: randomSampling(random), seed: random.below(1e9) }));
+    const jobs = Array.from({ length: 9 }, () => ({
+      tokens: randomTokens(random, 3 + random.below(40), QWEN2.vocabSize),
+      sampling: randomSampling(random),
+      seed: random.below(1e9),
+    }));
     const crowd = runAll(setUp(QWEN2, { slots: 9, prefillChunk: 7 }).sampler, jobs);
     const narrow = runAll(setUp(QWEN2, { slots: 2, prefillChunk: 64 }).sampler, jobs);
     const { sampler } = setUp(QWEN2);
-    const alone = jobs.toReversed().map((job) => runAll(sampler, [job])[0]).toReversed();
+    const alone = jobs
+      .toReversed()
+      .map((job) => runAll(sampler, [job])[0])
+      .toReversed();
     for (const other of [narrow, alone])
-      for (const [index, { tokens, logprobs, kept, finish }] of crowd.entries()) expect(other[index]).toMatchObject({ tokens, logprobs, kept, finish });
+      for (const [index, { tokens, logprobs, kept, finish }] of crowd.entries())
+        expect(other[index]).toMatchObject({ tokens, logprobs, kept, finish });
   });
 
   it('with another seed draws other tokens', () => {
     const { sampler } = setUp(QWEN2);
     const sampling = { ...DEFAULT_SAMPLING, maxTokens: 20, stopIds: [] };
-    const results = runAll(sampler, [1, 2, 2].map((seed) => ({ tokens: Int32Array.from([1]), sampling, seed })));
+    const results = runAll(
+      sampler,
+      [1, 2, 2].map((seed) => ({ tokens: Int32Array.from([1]), sampling, seed })),
+    );
     expect(results[1]?.tokens).toEqual(results[2]?.tokens);
     expect(results[0]?.tokens).not.toEqual(results[1]?.tokens);
   });
@@ -133,13 +162,18 @@ describe('a request', () => {
   it('draws each token as often as its probability says', () => {
     const { model, sampler } = setUp(QWEN2, { slots: 64 });
     const sampling = { ...DEFAULT_SAMPLING, topP: 0.9, maxTokens: 1, stopIds: [] };
-    const results = runAll(sampler, Array.from({ length: 4000 }, (_, seed) => ({ tokens: Int32Array.from([7, 8]), sampling, seed })));
+    const results = runAll(
+      sampler,
+      Array.from({ length: 4000 }, (_, seed) => ({ tokens: Int32Array.from([7, 8]), sampling, seed })),
+    );
     const counts = new Map<number, number>();
     for (const { tokens } of results) counts.set(tokens[0] ?? -1, (counts.get(tokens[0] ?? -1) ?? 0) + 1);
     const kept = results[0]?.kept ?? { ids: new Int32Array(0), offsets: new Int32Array(0) };
     let squares = 0;
     for (const id of kept.ids) {
-      const [output] = model.evaluate([{ tokens: Int32Array.from([7, 8, id]), positions: Int32Array.from([2]), kept, temperature: 1 }]);
+      const [output] = model.evaluate([
+        { tokens: Int32Array.from([7, 8, id]), positions: Int32Array.from([2]), kept, temperature: 1 },
+      ]);
       const expected = 4000 * Math.exp(output?.logprobs[0] ?? 0);
       squares += ((counts.get(id) ?? 0) - expected) ** 2 / expected;
     }
@@ -154,23 +188,34 @@ describe('a request', () => {
     const [generation] = runAll(sampler, [job]) as [SampledGeneration];
     expect(generation.kept.ids).toEqual(generation.tokens);
     expect([...generation.logprobs]).toEqual(Array.from({ length: 8 }, () => 0));
-    const probabilities = Array.from({ length: QWEN3.vocabSize }, (_, id) => model.evaluate([{ tokens: Int32Array.from([1, 2, 3, id]), positions: Int32Array.from([3]), temperature: 1 }])[0]?.logprobs[0] ?? 0);
+    const probabilities = Array.from(
+      { length: QWEN3.vocabSize },
+      (_, id) =>
+        model.evaluate([{ tokens: Int32Array.from([1, 2, 3, id]), positions: Int32Array.from([3]), temperature: 1 }])[0]
+          ?.logprobs[0] ?? 0,
+    );
     expect(generation.tokens[0]).toBe(probabilities.indexOf(Math.max(...probabilities)));
   });
 
   it('stops at a stop id, at maxTokens, and where the context ends', () => {
     const { sampler } = setUp(QWEN3, { contextLength: 16 });
     const prompt = Int32Array.from([1, 2, 3]);
-    const [free] = runAll(sampler, [{ tokens: prompt, sampling: { ...GREEDY, maxTokens: 100 }, seed: 1 }]) as [SampledGeneration];
+    const [free] = runAll(sampler, [{ tokens: prompt, sampling: { ...GREEDY, maxTokens: 100 }, seed: 1 }]) as [
+      SampledGeneration,
+    ];
     expect(free).toMatchObject({ finish: 'length' });
     expect(free.tokens.length).toBe(13);
     const stop = free.tokens[4] ?? 0;
     const first = free.tokens.indexOf(stop);
-    const [stopped] = runAll(sampler, [{ tokens: prompt, sampling: { ...GREEDY, maxTokens: 100, stopIds: [stop] }, seed: 1 }]) as [SampledGeneration];
+    const [stopped] = runAll(sampler, [
+      { tokens: prompt, sampling: { ...GREEDY, maxTokens: 100, stopIds: [stop] }, seed: 1 },
+    ]) as [SampledGeneration];
     expect(stopped).toMatchObject({ finish: 'stop', tokens: free.tokens.slice(0, first + 1) });
     const full = Int32Array.from({ length: 15 }, () => 1);
     expect(runAll(sampler, [{ tokens: full, sampling: GREEDY, seed: 1 }])[0]?.tokens.length).toBe(1);
-    expect(() => submit(sampler, { tokens: Int32Array.from({ length: 16 }, () => 1), sampling: GREEDY, seed: 1 }, () => {})).toThrow(/16 tokens and the context is 16/);
+    expect(() =>
+      submit(sampler, { tokens: Int32Array.from({ length: 16 }, () => 1), sampling: GREEDY, seed: 1 }, () => {}),
+    ).toThrow(/16 tokens and the context is 16/);
   });
 
   it('can be aborted while queued, while running, and from its own callback', () => {
@@ -198,6 +243,21 @@ describe('a request', () => {
     expect(ends[2]).toMatch(/^third abort \d/);
   });
 
+  it('aborted by another one in the same step gets nothing any more', () => {
+    const { sampler } = setUp(QWEN3);
+    const job = { tokens: Int32Array.from([1, 2]), sampling: GREEDY, seed: 1 };
+    const ends: string[] = [];
+    let victim = 0;
+    sampler.submit({ ...job, onToken: () => sampler.abort(victim), onFinish: ({ finish }) => ends.push(finish) });
+    victim = sampler.submit({
+      ...job,
+      onToken: () => ends.push('token'),
+      onFinish: ({ finish, tokens }) => ends.push(`${finish} ${tokens.length}`),
+    });
+    while (sampler.step() > 0);
+    expect(ends).toEqual(['abort 0', 'length']);
+  });
+
   it.each([
     [{ temperature: 0 }, /sampling\.temperature is 0/],
     [{ topP: 0 }, /sampling\.topP is 0/],
@@ -209,7 +269,9 @@ describe('a request', () => {
     const { sampler } = setUp(QWEN3);
     const sampling = { ...DEFAULT_SAMPLING, maxTokens: 1, stopIds: [], ...change };
     expect(() => submit(sampler, { tokens: Int32Array.from([1]), sampling, seed: 1 }, () => {})).toThrow(message);
-    expect(() => submit(sampler, { tokens: Int32Array.from([67]), sampling: GREEDY, seed: 1 }, () => {})).toThrow(/token 67/);
+    expect(() => submit(sampler, { tokens: Int32Array.from([67]), sampling: GREEDY, seed: 1 }, () => {})).toThrow(
+      /token 67/,
+    );
   });
 });
 
@@ -228,7 +290,11 @@ describe('prefix reuse', () => {
       reused.push(generation);
       // All rows of the turn before are there, but the one of its last token, which was never computed.
       if (turn > 0) expect(generation.cachedTokens).toBe(tokens.length - 6 - 1);
-      tokens = Int32Array.from([...tokens, ...generation.tokens, ...randomTokens(createRandom(turn + 2), 6, QWEN3.vocabSize)]);
+      tokens = Int32Array.from([
+        ...tokens,
+        ...generation.tokens,
+        ...randomTokens(createRandom(turn + 2), 6, QWEN3.vocabSize),
+      ]);
     }
     for (const [turn, job] of fresh.entries()) {
       const [generation] = runAll(setUp(QWEN3).sampler, [job]) as [SampledGeneration];
@@ -240,14 +306,21 @@ describe('prefix reuse', () => {
   it('computes the prompt of a group once, also when all arrive together', () => {
     const { sampler } = setUp(QWEN3, { slots: 8, prefillChunk: 16 });
     const tokens = randomTokens(createRandom(4), 60, QWEN3.vocabSize);
-    const results = runAll(sampler, Array.from({ length: 8 }, (_, seed) => ({ tokens, sampling, seed })));
+    const results = runAll(
+      sampler,
+      Array.from({ length: 8 }, (_, seed) => ({ tokens, sampling, seed })),
+    );
     expect(results.map(({ cachedTokens }) => cachedTokens)).toEqual([0, 59, 59, 59, 59, 59, 59, 59]);
     expect(sampler.stats.computedPromptTokens).toBe(60 + 7);
   });
 
   it('keeps what was used last, and never reuses rows of other weights', () => {
     const { model, sampler } = setUp(QWEN3, { slots: 2 });
-    const jobOf = (seed: number): Job => ({ tokens: randomTokens(createRandom(seed), 30, QWEN3.vocabSize), sampling, seed });
+    const jobOf = (seed: number): Job => ({
+      tokens: randomTokens(createRandom(seed), 30, QWEN3.vocabSize),
+      sampling,
+      seed,
+    });
     const [a, b, c] = [jobOf(1), jobOf(2), jobOf(3)];
     const cached = (job: Job): number => runAll(sampler, [job])[0]?.cachedTokens ?? -1;
     expect([cached(a), cached(b), cached(a), cached(c), cached(a), cached(b)]).toEqual([0, 0, 29, 0, 29, 0]);
@@ -288,7 +361,12 @@ describe('a commit', () => {
     const served = model.servedWeights();
     const other = TrainingModel.create(engine, QWEN2, livelyWeights(QWEN2, 78)).servedWeights();
     const mixed = new Map(served);
-    const groups = [['model.layers.1.self_attn.k_proj.weight', 'model.layers.1.self_attn.q_proj.bias'], ['model.embed_tokens.weight', 'model.norm.weight'], ['lm_head.weight', 'model.layers.2.mlp.up_proj.weight'], []];
+    const groups = [
+      ['model.layers.1.self_attn.k_proj.weight', 'model.layers.1.self_attn.q_proj.bias'],
+      ['model.embed_tokens.weight', 'model.norm.weight'],
+      ['lm_head.weight', 'model.layers.2.mlp.up_proj.weight'],
+      [],
+    ];
     for (const [index, names] of groups.entries()) {
       for (const name of names) {
         const bytes = other.get(name) ?? new Uint8Array(0);
@@ -296,9 +374,15 @@ describe('a commit', () => {
         mixed.set(name, bytes);
       }
       sampler.commit(policyVersion(index + 1));
-      const job = { tokens: Int32Array.from([1, 2, 3]), sampling: { ...DEFAULT_SAMPLING, maxTokens: 5, stopIds: [] }, seed: index };
+      const job = {
+        tokens: Int32Array.from([1, 2, 3]),
+        sampling: { ...DEFAULT_SAMPLING, maxTokens: 5, stopIds: [] },
+        seed: index,
+      };
       const [got] = runAll(sampler, [job]);
-      const [expected] = runAll(Sampler.create(engine, QWEN2, mixed, { version: policyVersion(index + 1), slots: 1 }), [job]);
+      const [expected] = runAll(Sampler.create(engine, QWEN2, mixed, { version: policyVersion(index + 1), slots: 1 }), [
+        job,
+      ]);
       expect(got).toEqual(expected);
     }
   });
@@ -311,14 +395,26 @@ describe('a commit', () => {
 });
 
 /** Runs the sampling kernel on given logits: kept row, drawn id, log-probability. */
-function sampleRow(logits: readonly number[], sampling: Partial<Sampling>): { kept: number[]; id: number; logprob: number } {
+function sampleRow(
+  logits: readonly number[],
+  sampling: Partial<Sampling>,
+): { kept: number[]; id: number; logprob: number } {
   const { temperature = 1, topK = 0, topP = 1, minP = 0 } = sampling;
   const start = engine.mark();
   const settings = engine.alloc(64);
   engine.f64(settings, 8).set([1 / temperature, topK, topP, minP, 0, 1, 2]);
-  const [ids, logprobs, counts, kept] = [engine.alloc(4), engine.alloc(4), engine.alloc(4), engine.alloc(logits.length * 4)] as const;
+  const [ids, logprobs, counts, kept] = [
+    engine.alloc(4),
+    engine.alloc(4),
+    engine.alloc(4),
+    engine.alloc(logits.length * 4),
+  ] as const;
   engine.run('sample', 1, 1, ids, logprobs, counts, kept, engine.allocF32(logits), logits.length, settings);
-  const result = { kept: [...engine.i32(kept, engine.i32(counts, 1)[0] ?? 0)], id: engine.i32(ids, 1)[0] ?? -1, logprob: engine.f32(logprobs, 1)[0] ?? 0 };
+  const result = {
+    kept: [...engine.i32(kept, engine.i32(counts, 1)[0] ?? 0)],
+    id: engine.i32(ids, 1)[0] ?? -1,
+    logprob: engine.f32(logprobs, 1)[0] ?? 0,
+  };
   engine.release(start);
   return result;
 }
@@ -336,20 +432,33 @@ describe('kept sets', () => {
       expect(sampleRow(logits, { topP: input['topP'] ?? 1 }).kept).toEqual(out['keep']);
       const { logprob, gradient } = overKept(logits, out['keep'] ?? [], input['a'] ?? 0);
       expect(logprob).toBeCloseTo(out['logProbKept'] ?? 0, 5);
-      for (const [id, expected] of ((out['grad'] ?? []) as number[]).entries()) expect(gradient[id]).toBeCloseTo(expected, 5);
+      for (const [id, expected] of ((out['grad'] ?? []) as number[]).entries())
+        expect(gradient[id]).toBeCloseTo(expected, 5);
     }
     for (const { in: input, out } of vector('topPReplay')) {
       expect(sampleRow(input['rolloutLogits'] ?? [], { topP: input['topP'] ?? 1 }).kept).toEqual(out['keep']);
       const { logprob, gradient } = overKept(input['trainerLogits'] ?? [], out['keep'] ?? [], input['a'] ?? 0);
       expect(logprob).toBeCloseTo(out['logProbTrainReplay'] ?? 0, 5);
-      for (const [id, expected] of ((out['grad'] ?? []) as number[]).entries()) expect(gradient[id]).toBeCloseTo(expected, 5);
+      for (const [id, expected] of ((out['grad'] ?? []) as number[]).entries())
+        expect(gradient[id]).toBeCloseTo(expected, 5);
     }
   });
 
   function overKept(logits: number[], keep: number[], id: number): { logprob: number; gradient: number[] } {
     const start = engine.mark();
-    const row = [engine.allocF32(logits), logits.length, engine.allocI32([id]), engine.allocF32([1]), engine.allocI32(keep), engine.allocI32([0, keep.length])] as const;
-    const [logprobs, entropies, dLogits] = [engine.alloc(4), engine.alloc(4), engine.allocFloats(logits.length)] as const;
+    const row = [
+      engine.allocF32(logits),
+      logits.length,
+      engine.allocI32([id]),
+      engine.allocF32([1]),
+      engine.allocI32(keep),
+      engine.allocI32([0, keep.length]),
+    ] as const;
+    const [logprobs, entropies, dLogits] = [
+      engine.alloc(4),
+      engine.alloc(4),
+      engine.allocFloats(logits.length),
+    ] as const;
     engine.run('head_logprob', 1, 1, logprobs, entropies, ...row);
     engine.run('head_gradient', 1, 1, dLogits, ...row, engine.allocF32([1]), engine.allocF32([0]));
     const result = { logprob: engine.f32(logprobs, 1)[0] ?? 0, gradient: [...engine.f32(dLogits, logits.length)] };
@@ -360,9 +469,15 @@ describe('kept sets', () => {
   it('of 300 random rows are those of the plain definition', () => {
     const random = createRandom(31);
     for (let round = 0; round < 300; round++) {
-      const logits = Array.from({ length: 3 + random.below(300) }, () => Math.fround((random.next() - 0.5) * random.pick([1, 8, 30])));
+      const logits = Array.from({ length: 3 + random.below(300) }, () =>
+        Math.fround((random.next() - 0.5) * random.pick([1, 8, 30])),
+      );
       if (random.next() < 0.3) logits.fill(logits[0] ?? 0, 0, 3);
-      const rules = { topK: random.pick([0, 1, 3, 50]), topP: random.pick([1, 0.999, 0.9, 0.3]), minP: random.pick([0, 0.02, 0.5]) };
+      const rules = {
+        topK: random.pick([0, 1, 3, 50]),
+        topP: random.pick([1, 0.999, 0.9, 0.3]),
+        minP: random.pick([0, 0.02, 0.5]),
+      };
       const { kept, id, logprob } = sampleRow(logits, rules);
       expect(kept, JSON.stringify(rules)).toEqual(keptSet(logits, { ...rules, inverseTemperature: 1 }));
       expect(kept).toContain(id);

@@ -5,28 +5,16 @@
  */
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
-import type { Generation, Sampling } from '../domain/policy.ts';
+import type { Generation } from '../domain/policy.ts';
 import type { VersionSpan } from '../domain/rollout.ts';
 import { CacheSlots, type Slot } from './cache-slots.ts';
 import type { ModelConfig } from './config.ts';
 import type { Engine } from './engine.ts';
+import { checkRequest, type SampleRequest } from './sample-request.ts';
 import { forward } from './transformer.ts';
 import { createRopeTable, PackedWeights, ParameterLayout, type RopeTable } from './weights.ts';
 
-export interface SampleRequest {
-  readonly tokens: Int32Array;
-  readonly sampling: Sampling;
-  readonly seed: number;
-  /** Called once a token, in order, within the step that drew it. */
-  readonly onToken?: (id: number) => void;
-  /** Called once, at the end or on abort. */
-  readonly onFinish: (generation: SampledGeneration) => void;
-}
-
-export interface SampledGeneration extends Generation {
-  /** Prompt tokens whose rows were reused from another request. */
-  readonly cachedTokens: number;
-}
+export type { SampledGeneration, SampleRequest } from './sample-request.ts';
 
 /** Names a submitted request. */
 export type Ticket = number;
@@ -92,16 +80,30 @@ export class Sampler {
   #stats = { steps: 0, sampledTokens: 0, computedPromptTokens: 0, cachedPromptTokens: 0, kernelMs: 0, otherMs: 0 };
 
   /** Takes the served bf16 bytes of every tensor; throws `invalid-model` when one is missing, unknown or misshapen. */
-  static create(engine: Engine, config: ModelConfig, served: ReadonlyMap<string, Uint8Array>, options: SamplerOptions): Sampler {
+  static create(
+    engine: Engine,
+    config: ModelConfig,
+    served: ReadonlyMap<string, Uint8Array>,
+    options: SamplerOptions,
+  ): Sampler {
     return new Sampler(engine, config, served, options);
   }
 
-  private constructor(engine: Engine, config: ModelConfig, served: ReadonlyMap<string, Uint8Array>, options: SamplerOptions) {
+  private constructor(
+    engine: Engine,
+    config: ModelConfig,
+    served: ReadonlyMap<string, Uint8Array>,
+    options: SamplerOptions,
+  ) {
     const { version, slots, contextLength = config.contextLength, prefillChunk = 256 } = options;
     if (slots < 1 || prefillChunk < 1 || contextLength > config.contextLength)
-      throw new HoneError('invalid-config', `A sampler cannot have ${slots} slots, a prefill chunk of ${prefillChunk} and a context of ${contextLength}.`, {
-        cure: `Use at least one of each, and at most the model's context of ${config.contextLength}.`,
-      });
+      throw new HoneError(
+        'invalid-config',
+        `A sampler cannot have ${slots} slots, a prefill chunk of ${prefillChunk} and a context of ${contextLength}.`,
+        {
+          cure: `Use at least one of each, and at most the model's context of ${config.contextLength}.`,
+        },
+      );
     this.config = config;
     this.#engine = engine;
     this.#version = version;
@@ -130,16 +132,9 @@ export class Sampler {
 
   /** Queues a request. Throws `context-too-small` when its prompt leaves no room for one token. */
   submit(request: SampleRequest): Ticket {
-    const { tokens, sampling } = request;
-    if (tokens.length + 1 > this.contextLength)
-      throw new HoneError('context-too-small', `The prompt has ${tokens.length} tokens and the context is ${this.contextLength}.`, { cure: 'Shorten the prompt or use a model with a longer context.' });
-    if (tokens.length === 0) throw new HoneError('invalid-config', 'The prompt is empty.', { cure: 'Send at least one token.' });
-    const foreign = tokens.find((id) => id < 0 || id >= this.config.vocabSize);
-    if (foreign !== undefined)
-      throw new HoneError('invalid-config', `The prompt has token ${foreign}; the vocabulary has ${this.config.vocabSize}.`, { cure: "Use the model's own tokenizer." });
-    checkSampling(sampling);
+    checkRequest(request, { contextLength: this.contextLength, vocabSize: this.config.vocabSize });
     const ticket = ++this.#tickets;
-    this.#queue.push({ ticket, request: { ...request, tokens: tokens.slice() } });
+    this.#queue.push({ ticket, request: { ...request, tokens: request.tokens.slice() } });
     return ticket;
   }
 
@@ -150,7 +145,14 @@ export class Sampler {
     const queued = this.#queue.findIndex((candidate) => candidate.ticket === ticket);
     if (queued < 0) return;
     const [entry] = this.#queue.splice(queued, 1);
-    entry?.request.onFinish({ tokens: new Int32Array(0), logprobs: new Float32Array(0), kept: { ids: new Int32Array(0), offsets: new Int32Array(1) }, versions: [], finish: 'abort', cachedTokens: 0 });
+    entry?.request.onFinish({
+      tokens: new Int32Array(0),
+      logprobs: new Float32Array(0),
+      kept: { ids: new Int32Array(0), offsets: new Int32Array(1) },
+      versions: [],
+      finish: 'abort',
+      cachedTokens: 0,
+    });
   }
 
   /** One scheduling step. Returns how many requests are alive afterwards; 0 = nothing to do. */
@@ -170,7 +172,11 @@ export class Sampler {
   stage(name: string, bytes: Uint8Array): void {
     const { size } = this.#layout.get(name);
     if (bytes.length !== size * 2)
-      throw new HoneError('invalid-model', `Tensor ${name} was staged with ${bytes.length} bytes; it has ${size * 2}.`, { cure: 'Publish weights of the model that is served.' });
+      throw new HoneError(
+        'invalid-model',
+        `Tensor ${name} was staged with ${bytes.length} bytes; it has ${size * 2}.`,
+        { cure: 'Publish weights of the model that is served.' },
+      );
     this.#write(this.#next, name, bytes);
     this.#staged.add(name);
   }
@@ -205,7 +211,16 @@ export class Sampler {
         continue;
       }
       this.#stats.cachedPromptTokens += slot.rows;
-      this.#running.push({ ...entry, slot, cachedTokens: slot.rows, tokens: [], logprobs: [], kept: [], keptOffsets: [0], versions: [] });
+      this.#running.push({
+        ...entry,
+        slot,
+        cachedTokens: slot.rows,
+        tokens: [],
+        logprobs: [],
+        kept: [],
+        keptOffsets: [0],
+        versions: [],
+      });
     }
     this.#queue = waiting;
   }
@@ -230,7 +245,12 @@ export class Sampler {
     }
     const draws = this.#compute(parts, drawing);
     for (const { running, rows } of parts) running.slot.rows += rows;
-    for (const [index, running] of drawing.entries()) this.#deliver(running, { id: draws.ids[index] ?? -1, logprob: draws.logprobs[index] ?? Number.NaN, kept: draws.kept[index] ?? new Int32Array(0) });
+    for (const [index, running] of drawing.entries())
+      this.#deliver(running, {
+        id: draws.ids[index] ?? -1,
+        logprob: draws.logprobs[index] ?? Number.NaN,
+        kept: draws.kept[index] ?? new Int32Array(0),
+      });
   }
 
   #compute(parts: readonly { running: Running; rows: number }[], drawing: readonly Running[]): Draws {
@@ -256,7 +276,10 @@ export class Sampler {
       wantedPositions[wanted] = slot.length - 1;
       wantedOffsets[wanted] = this.#cache.offset(slot);
       const { temperature, topK, topP, minP, greedy } = request.sampling;
-      settings.set([1 / temperature, topK, topP, minP, greedy ? 1 : 0, request.seed >>> 0, running.tokens.length], wanted * 8);
+      settings.set(
+        [1 / temperature, topK, topP, minP, greedy ? 1 : 0, request.seed >>> 0, running.tokens.length],
+        wanted * 8,
+      );
       wanted++;
     }
     const mark = engine.mark();
@@ -268,7 +291,12 @@ export class Sampler {
         rope: this.#rope,
         tokens: engine.allocI32(tokens),
         rows: { count: total, positions: engine.allocI32(positions), offsets: engine.allocI32(offsets) },
-        wanted: { count: wanted, index: engine.allocI32(wantedIndex), positions: engine.allocI32(wantedPositions), offsets: engine.allocI32(wantedOffsets) },
+        wanted: {
+          count: wanted,
+          index: engine.allocI32(wantedIndex),
+          positions: engine.allocI32(wantedPositions),
+          offsets: engine.allocI32(wantedOffsets),
+        },
         keys: (layer) => this.#cache.keys(layer),
         values: (layer) => this.#cache.values(layer),
         sequences: { all: 0, wanted: 0, count: 0 },
@@ -286,7 +314,9 @@ export class Sampler {
     const draws: Draws = {
       ids: engine.i32(ids, wanted).slice(),
       logprobs: engine.f32(logprobs, wanted).slice(),
-      kept: Array.from({ length: wanted }, (_, index) => engine.i32(kept + index * vocabulary * 4, countView[index] ?? 0).slice()),
+      kept: Array.from({ length: wanted }, (_, index) =>
+        engine.i32(kept + index * vocabulary * 4, countView[index] ?? 0).slice(),
+      ),
     };
     engine.release(mark);
     return draws;
@@ -298,7 +328,9 @@ export class Sampler {
     const { slot, request, tokens, versions } = running;
     const { id } = drawn;
     if (id < 0)
-      throw new HoneError('engine-failed', `The model's logits are not finite at version ${this.#version}.`, { cure: 'The weights have diverged; go back to an earlier version.' });
+      throw new HoneError('engine-failed', `The model's logits are not finite at version ${this.#version}.`, {
+        cure: 'The weights have diverged; go back to an earlier version.',
+      });
     const place = tokens.length;
     tokens.push(id);
     running.logprobs.push(drawn.logprob);
@@ -332,17 +364,4 @@ export class Sampler {
       cachedTokens: running.cachedTokens,
     });
   }
-}
-
-function checkSampling(sampling: Sampling): void {
-  const { temperature, topK, topP, minP, maxTokens, greedy } = sampling;
-  const fail = (key: string, value: number, expected: string): never => {
-    throw new HoneError('invalid-config', `sampling.${key} is ${value}, expected ${expected}.`, { cure: `Set sampling.${key} accordingly.` });
-  };
-  if (!Number.isInteger(maxTokens) || maxTokens < 1) fail('maxTokens', maxTokens, 'an integer above 0');
-  if (greedy) return;
-  if (!(temperature >= 1e-3)) fail('temperature', temperature, 'at least 0.001, or greedy: true');
-  if (!Number.isInteger(topK) || topK < 0) fail('topK', topK, 'an integer, 0 = off');
-  if (!(topP > 0 && topP <= 1)) fail('topP', topP, 'a number above 0 and at most 1');
-  if (!(minP >= 0 && minP < 1)) fail('minP', minP, 'a number from 0 to below 1');
 }

@@ -6,13 +6,32 @@ import { createRandom, type Random } from '../domain/ids.ts';
 import { initialWeights, type ModelConfig } from './config.ts';
 import type { SequenceInput } from './training.ts';
 
-const SHAPE = { hiddenSize: 32, intermediateSize: 48, layers: 3, heads: 4, kvHeads: 2, headDim: 16, vocabSize: 67, contextLength: 96 };
+const SHAPE = {
+  hiddenSize: 32,
+  intermediateSize: 48,
+  layers: 3,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 16,
+  vocabSize: 67,
+  contextLength: 96,
+};
 const CONSTANTS = { rmsNormEpsilon: 1e-6, ropeTheta: 10_000, ropeScaling: undefined, eosTokenIds: [] };
 
 export const SMALL_MODELS: readonly ModelConfig[] = [
   { ...SHAPE, ...CONSTANTS, architecture: 'qwen3', qkNorm: true, qkvBias: false, tiedEmbeddings: true },
   { ...SHAPE, ...CONSTANTS, architecture: 'qwen2', qkNorm: false, qkvBias: true, tiedEmbeddings: false },
-  { ...SHAPE, ...CONSTANTS, architecture: 'llama', heads: 3, kvHeads: 3, headDim: 24, qkNorm: false, qkvBias: false, tiedEmbeddings: false },
+  {
+    ...SHAPE,
+    ...CONSTANTS,
+    architecture: 'llama',
+    heads: 3,
+    kvHeads: 3,
+    headDim: 24,
+    qkNorm: false,
+    qkvBias: false,
+    tiedEmbeddings: false,
+  },
 ];
 
 const bits = new Uint32Array(1);
@@ -39,7 +58,10 @@ export function livelyWeights(config: ModelConfig, seed: number): Map<string, Fl
   for (const [name, values] of weights) {
     const isVector = name.endsWith('norm.weight') || name.endsWith('bias');
     const factor = name.includes('embed') || name.includes('head') ? 20 : 8;
-    for (let index = 0; index < values.length; index++) values[index] = roundToBf16(isVector ? (values[index] ?? 0) + (random.next() - 0.5) / 2 : (values[index] ?? 0) * factor);
+    for (let index = 0; index < values.length; index++)
+      values[index] = roundToBf16(
+        isVector ? (values[index] ?? 0) + (random.next() - 0.5) / 2 : (values[index] ?? 0) * factor,
+      );
   }
   return weights;
 }
@@ -49,7 +71,10 @@ export function randomTokens(random: Random, length: number, vocabulary: number)
 }
 
 /** A sequence with about 40 % of its positions wanted, over kept rows or over the whole vocabulary. */
-export function randomSequence(random: Random, options: { length: number; vocabulary: number; hasKept: boolean }): SequenceInput {
+export function randomSequence(
+  random: Random,
+  options: { length: number; vocabulary: number; hasKept: boolean },
+): SequenceInput {
   const { length, vocabulary, hasKept } = options;
   const tokens = randomTokens(random, length, vocabulary);
   const positions = [...tokens.keys()].filter((position) => position > 0 && random.next() < 0.4);
@@ -63,5 +88,10 @@ export function randomSequence(random: Random, options: { length: number; vocabu
     ids.push(...[...row].sort((a, b) => a - b));
     offsets.push(ids.length);
   }
-  return { tokens, positions: Int32Array.from(positions), temperature, kept: { ids: Int32Array.from(ids), offsets: Int32Array.from(offsets) } };
+  return {
+    tokens,
+    positions: Int32Array.from(positions),
+    temperature,
+    kept: { ids: Int32Array.from(ids), offsets: Int32Array.from(offsets) },
+  };
 }

@@ -6,10 +6,23 @@ import { createRandom } from '../domain/ids.ts';
 import type { ModelConfig } from './config.ts';
 import { createEngine, type Engine } from './engine.ts';
 import { bf16Spacing, livelyWeights, randomSequence, roundToBf16, SMALL_MODELS } from './small-model.fixture.ts';
-import { TrainingModel, type SequenceGradient, type SequenceInput, type SequenceOutput, type StepOptions } from './training.ts';
+import {
+  TrainingModel,
+  type SequenceGradient,
+  type SequenceInput,
+  type SequenceOutput,
+  type StepOptions,
+} from './training.ts';
 
 const [QWEN3, QWEN2, LLAMA] = SMALL_MODELS as [ModelConfig, ModelConfig, ModelConfig];
-const STEP: StepOptions = { learningRate: 1e-2, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weightDecay: 0.01, clipNorm: 1 };
+const STEP: StepOptions = {
+  learningRate: 1e-2,
+  beta1: 0.9,
+  beta2: 0.99,
+  epsilon: 1e-8,
+  weightDecay: 0.01,
+  clipNorm: 1,
+};
 
 let engine: Engine;
 beforeAll(async () => {
@@ -19,11 +32,16 @@ afterAll(() => engine.close());
 
 function sequences(seed: number, config: ModelConfig): SequenceInput[] {
   const random = createRandom(seed);
-  return [20, 37, 9].map((length, index) => randomSequence(random, { length, vocabulary: config.vocabSize, hasKept: index !== 1 }));
+  return [20, 37, 9].map((length, index) =>
+    randomSequence(random, { length, vocabulary: config.vocabSize, hasKept: index !== 1 }),
+  );
 }
 
 /** A loss that is linear in every log-probability and entropy, so that its gradient is known and nothing cancels. */
-function linearLoss(inputs: readonly SequenceInput[], seed: number): { value: (outputs: SequenceOutput[]) => number; gradients: SequenceGradient[] } {
+function linearLoss(
+  inputs: readonly SequenceInput[],
+  seed: number,
+): { value: (outputs: SequenceOutput[]) => number; gradients: SequenceGradient[] } {
   const random = createRandom(seed);
   const gradients = inputs.map(({ positions }) => ({
     logprobs: Float32Array.from(positions, () => random.next() - 0.5),
@@ -32,13 +50,21 @@ function linearLoss(inputs: readonly SequenceInput[], seed: number): { value: (o
   const dot = (a: Float32Array, b: Float32Array): number => a.reduce((sum, x, index) => sum + x * (b[index] ?? 0), 0);
   return {
     gradients,
-    value: (outputs) => outputs.reduce((sum, { logprobs, entropies }, index) => sum + dot(logprobs, gradients[index]?.logprobs ?? logprobs) + dot(entropies, gradients[index]?.entropies ?? entropies), 0),
+    value: (outputs) =>
+      outputs.reduce(
+        (sum, { logprobs, entropies }, index) =>
+          sum +
+          dot(logprobs, gradients[index]?.logprobs ?? logprobs) +
+          dot(entropies, gradients[index]?.entropies ?? entropies),
+        0,
+      ),
   };
 }
 
 function digest(tensors: ReadonlyMap<string, Float32Array | Uint8Array>): string {
   const hash = createHash('sha256');
-  for (const [name, values] of tensors) hash.update(name).update(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+  for (const [name, values] of tensors)
+    hash.update(name).update(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
   return hash.digest('hex').slice(0, 16);
 }
 
@@ -112,11 +138,20 @@ describe('gradients', () => {
     const config = { ...LLAMA };
     const model = TrainingModel.create(engine, config, livelyWeights(config, 2));
     const tokens = Int32Array.from([1, 2, 3, 4, 5, 6]);
-    const one = { tokens, positions: Int32Array.from([2]), kept: { ids: Int32Array.from([3, 9]), offsets: Int32Array.from([0, 2]) }, temperature: 1 };
+    const one = {
+      tokens,
+      positions: Int32Array.from([2]),
+      kept: { ids: Int32Array.from([3, 9]), offsets: Int32Array.from([0, 2]) },
+      temperature: 1,
+    };
     model.accumulate([one], () => [{ logprobs: Float32Array.from([1]) }]);
     const head = model.gradients().get('lm_head.weight') ?? new Float32Array(0);
     const embedding = model.gradients().get('model.embed_tokens.weight') ?? new Float32Array(0);
-    const touched = (values: Float32Array): number[] => [...new Set([...values.keys()].filter((index) => values[index] !== 0).map((index) => Math.floor(index / config.hiddenSize)))];
+    const touched = (values: Float32Array): number[] => [
+      ...new Set(
+        [...values.keys()].filter((index) => values[index] !== 0).map((index) => Math.floor(index / config.hiddenSize)),
+      ),
+    ];
     expect(touched(head)).toEqual([3, 9]);
     expect(touched(embedding)).toEqual([1, 2]);
     model.step({ ...STEP, learningRate: 0 });
@@ -133,7 +168,9 @@ describe('gradients', () => {
     const mark = engine.mark();
     const model = TrainingModel.create(engine, QWEN2, livelyWeights(QWEN2, 2));
     const evaluate = (last: number): number | undefined =>
-      model.evaluate([{ tokens: Int32Array.from([5, 6, 7, last]), positions: Int32Array.from([1, 2]), temperature: 1 }])[0]?.logprobs[1];
+      model.evaluate([
+        { tokens: Int32Array.from([5, 6, 7, last]), positions: Int32Array.from([1, 2]), temperature: 1 },
+      ])[0]?.logprobs[1];
     expect(evaluate(8)).toBe(evaluate(40));
     engine.release(mark);
   });
@@ -212,11 +249,21 @@ describe('a step', () => {
     const mark = engine.mark();
     const model = TrainingModel.create(engine, QWEN3, livelyWeights(QWEN3, 4));
     train(model, 1);
-    const before = [digest(model.master()), digest(model.servedWeights()), digest(model.optimizerState().secondMoments)];
+    const before = [
+      digest(model.master()),
+      digest(model.servedWeights()),
+      digest(model.optimizerState().secondMoments),
+    ];
     const inputs = sequences(1, QWEN3);
-    model.accumulate(inputs, () => linearLoss(inputs, 1).gradients.map(({ logprobs }) => ({ logprobs: logprobs.fill(bad, 0, 1) })));
+    model.accumulate(inputs, () =>
+      linearLoss(inputs, 1).gradients.map(({ logprobs }) => ({ logprobs: logprobs.fill(bad, 0, 1) })),
+    );
     expect(model.step(STEP).applied).toBe(false);
-    expect([digest(model.master()), digest(model.servedWeights()), digest(model.optimizerState().secondMoments)]).toEqual(before);
+    expect([
+      digest(model.master()),
+      digest(model.servedWeights()),
+      digest(model.optimizerState().secondMoments),
+    ]).toEqual(before);
     expect(model.optimizerState().step).toBe(1);
     train(model, 1, 1);
     engine.release(mark);
@@ -230,7 +277,9 @@ describe('a step', () => {
     const mean = (): number => (model.evaluate([input])[0]?.logprobs.reduce((sum, x) => sum + x, 0) ?? 0) / 23;
     expect(mean()).toBeLessThan(-2);
     for (let step = 0; step < 60; step++) {
-      model.accumulate([input], ([output]) => [{ logprobs: new Float32Array(output?.logprobs.length ?? 0).fill(-1 / 23) }]);
+      model.accumulate([input], ([output]) => [
+        { logprobs: new Float32Array(output?.logprobs.length ?? 0).fill(-1 / 23) },
+      ]);
       model.step(STEP);
     }
     expect(mean()).toBeGreaterThan(-0.1);
@@ -245,13 +294,25 @@ describe('bad input', () => {
     ['a position after the end', { positions: Int32Array.from([4]) }, /out of order or range/],
     ['a foreign token', { tokens: Int32Array.from([1, 99, 3, 4]) }, /token 99 is not in the vocabulary of 67/],
     ['temperature 0', { temperature: 0 }, /temperature is 0/],
-    ['a kept row without its token', { kept: { ids: Int32Array.from([5]), offsets: Int32Array.from([0, 1]) } }, /is not in its kept row/],
-    ['too few kept rows', { kept: { ids: Int32Array.from([]), offsets: Int32Array.from([0]) } }, /0 kept rows for 1 positions/],
+    [
+      'a kept row without its token',
+      { kept: { ids: Int32Array.from([5]), offsets: Int32Array.from([0, 1]) } },
+      /is not in its kept row/,
+    ],
+    [
+      'too few kept rows',
+      { kept: { ids: Int32Array.from([]), offsets: Int32Array.from([0]) } },
+      /0 kept rows for 1 positions/,
+    ],
   ];
   it.each(cases)('%s is refused by name', (_, change, message) => {
     const mark = engine.mark();
     const model = TrainingModel.create(engine, QWEN3, livelyWeights(QWEN3, 4));
-    const good: SequenceInput = { tokens: Int32Array.from([1, 2, 3, 4]), positions: Int32Array.from([2]), temperature: 1 };
+    const good: SequenceInput = {
+      tokens: Int32Array.from([1, 2, 3, 4]),
+      positions: Int32Array.from([2]),
+      temperature: 1,
+    };
     expect(() => model.evaluate([{ ...good, ...change }])).toThrow(message);
     engine.release(mark);
   });
@@ -261,8 +322,12 @@ describe('bad input', () => {
     const without = new Map(weights);
     without.delete('model.norm.weight');
     expect(() => TrainingModel.create(engine, QWEN3, without)).toThrow(/model\.norm\.weight is missing/);
-    expect(() => TrainingModel.create(engine, QWEN3, new Map(weights).set('lm_head.weight', new Float32Array(8)))).toThrow(/no tensor lm_head\.weight/);
-    expect(() => TrainingModel.create(engine, QWEN3, new Map(weights).set('model.norm.weight', new Float32Array(8)))).toThrow(/8 elements; config\.json asks for 32/);
+    expect(() =>
+      TrainingModel.create(engine, QWEN3, new Map(weights).set('lm_head.weight', new Float32Array(8))),
+    ).toThrow(/no tensor lm_head\.weight/);
+    expect(() =>
+      TrainingModel.create(engine, QWEN3, new Map(weights).set('model.norm.weight', new Float32Array(8))),
+    ).toThrow(/8 elements; config\.json asks for 32/);
   });
 
   it('a loss with the wrong shape is refused, and sequences without positions are none', () => {
@@ -270,7 +335,9 @@ describe('bad input', () => {
     const model = TrainingModel.create(engine, QWEN3, livelyWeights(QWEN3, 4));
     const inputs = sequences(1, QWEN3);
     expect(() => model.accumulate(inputs, () => [])).toThrow(/0 gradients for 3 sequences/);
-    expect(() => model.accumulate(inputs, () => inputs.map(() => ({ logprobs: new Float32Array(1) })))).toThrow(/wrong length/);
+    expect(() => model.accumulate(inputs, () => inputs.map(() => ({ logprobs: new Float32Array(1) })))).toThrow(
+      /wrong length/,
+    );
     const empty = { tokens: Int32Array.from([1]), positions: new Int32Array(0), temperature: 1 };
     model.accumulate([empty], (outputs) => outputs);
     expect(model.evaluate([empty, ...inputs]).slice(1)).toEqual(model.evaluate(inputs));

@@ -1,5 +1,5 @@
 /**
- * The trainable model: f32 masters, gradient accumulators, AdamW, and the log-probabilities that losses are made of.
+ * The trainable model: log-probabilities that losses are made of, their gradients, and steps of the optimizer.
  * Invariants: the forward pass sees only the bf16-rounded weights that `servedWeights` returns; gradient bits depend
  * neither on threads nor on how sequences are split into micro-batches (each sum runs over rows in sequence order);
  * a step with any non-finite gradient moves nothing.
@@ -9,11 +9,13 @@ import type { ModelConfig } from './config.ts';
 import type { Engine } from './engine.ts';
 import { buildBatch, checkSequence, splitMicroBatches, type Batch, type SequenceInput } from './micro-batch.ts';
 import type { Context } from './operations.ts';
+import { Optimizer, type OptimizerState, type StepOptions, type StepResult } from './optimizer.ts';
 import { Tape, type Value } from './tape.ts';
 import { forward } from './transformer.ts';
 import { createRopeTable, PackedWeights, ParameterLayout, type RopeTable } from './weights.ts';
 
 export type { SequenceInput } from './micro-batch.ts';
+export type { OptimizerState, StepOptions, StepResult } from './optimizer.ts';
 
 export interface SequenceOutput {
   /** Renormalised over the kept row, at the sequence's temperature. */
@@ -35,101 +37,58 @@ export interface TrainingOptions {
   readonly maxActivationBytes?: number;
 }
 
-export interface StepOptions {
-  readonly learningRate: number;
-  readonly beta1: number;
-  readonly beta2: number;
-  readonly epsilon: number;
-  /** Decoupled; applies to matrices, not to norms and biases. */
-  readonly weightDecay: number;
-  /** Largest gradient norm; Infinity = no clipping. */
-  readonly clipNorm: number;
-}
-
-export interface StepResult {
-  /** Before clipping; not finite when the step was refused. */
-  readonly gradientNorm: number;
-  readonly applied: boolean;
-}
-
-export interface OptimizerState {
-  readonly step: number;
-  readonly firstMoments: Map<string, Float32Array>;
-  readonly secondMoments: Map<string, Float32Array>;
-}
-
 interface Pass {
   readonly batch: Batch;
   readonly tape: Tape;
   readonly logits: Value;
 }
 
-/** Byte addresses of the per-parameter arenas. */
-interface Arenas {
-  readonly master: number;
-  readonly gradient: number;
-  /** The tied head's share of the embedding gradient; 0 when untied. */
-  readonly headGradient: number;
-  readonly first: number;
-  readonly second: number;
-  readonly served: number;
-}
-
 export class TrainingModel {
   readonly config: ModelConfig;
   readonly #engine: Engine;
   readonly #layout: ParameterLayout;
-  readonly #arenas: Arenas;
+  readonly #optimizer: Optimizer;
   readonly #weights: PackedWeights;
   readonly #rope: RopeTable;
   readonly #microBatchTokens: number;
   readonly #maxActivationBytes: number;
-  #step = 0;
 
   /** Takes f32 masters by Hugging Face name; throws `invalid-model` when a tensor is missing, unknown or misshapen. */
-  static create(engine: Engine, config: ModelConfig, weights: ReadonlyMap<string, Float32Array>, options: TrainingOptions = {}): TrainingModel {
+  static create(
+    engine: Engine,
+    config: ModelConfig,
+    weights: ReadonlyMap<string, Float32Array>,
+    options: TrainingOptions = {},
+  ): TrainingModel {
     return new TrainingModel(engine, config, weights, options);
   }
 
-  private constructor(engine: Engine, config: ModelConfig, weights: ReadonlyMap<string, Float32Array>, options: TrainingOptions) {
+  private constructor(
+    engine: Engine,
+    config: ModelConfig,
+    weights: ReadonlyMap<string, Float32Array>,
+    options: TrainingOptions,
+  ) {
     this.config = config;
     this.#engine = engine;
     this.#microBatchTokens = options.microBatchTokens ?? 2048;
     this.#maxActivationBytes = options.maxActivationBytes ?? 1024 ** 3;
     this.#layout = new ParameterLayout(config);
     this.#layout.check(new Map([...weights].map(([name, values]) => [name, values.length])));
-    const { total } = this.#layout;
-    const arena = (): number => {
-      const pointer = engine.allocFloats(total);
-      engine.f32(pointer, total).fill(0);
-      return pointer;
-    };
-    const headSize = config.vocabSize * config.hiddenSize;
-    const headGradient = config.tiedEmbeddings ? engine.allocFloats(headSize) : 0;
-    if (headGradient !== 0) engine.f32(headGradient, headSize).fill(0);
-    this.#arenas = { master: arena(), gradient: arena(), headGradient, first: arena(), second: arena(), served: engine.alloc(total * 2) };
+    this.#optimizer = new Optimizer(engine, { config, layout: this.#layout });
     this.#weights = new PackedWeights(engine, {
       config,
       layout: this.#layout,
-      gradients: { base: this.#arenas.gradient, head: headGradient },
+      gradients: this.#optimizer.gradientArena,
     });
     this.#rope = createRopeTable(engine, config, config.contextLength);
-    this.#setMasters(weights);
-  }
-
-  #setMasters(weights: ReadonlyMap<string, Float32Array>): void {
-    const { master, served } = this.#arenas;
-    for (const { name, offset, size } of this.#layout.parameters) {
-      const values = weights.get(name);
-      if (values !== undefined) this.#engine.f32(master + offset * 4, size).set(values);
-    }
-    this.#engine.run('round_bf16', this.#layout.total, 65536, served, master);
+    this.#optimizer.setMasters(weights);
     this.#refresh();
   }
 
   /** Packs the served values for the kernels. */
   #refresh(): void {
-    for (const { name, offset } of this.#layout.parameters) this.#weights.write(name, this.#arenas.served + offset * 2);
+    for (const { name } of this.#layout.parameters) this.#weights.write(name, this.#optimizer.servedPointer(name));
   }
 
   /** The forward pass alone. */
@@ -154,7 +113,9 @@ export class TrainingModel {
     const engine = this.#engine;
     for (const sequence of sequences) {
       if (sequence.targets !== undefined)
-        throw new HoneError('invalid-rollout', 'A sequence to train names other targets than its own tokens.', { cure: 'Leave targets out; they are for evaluate() alone.' });
+        throw new HoneError('invalid-rollout', 'A sequence to train names other targets than its own tokens.', {
+          cure: 'Leave targets out; they are for evaluate() alone.',
+        });
       checkSequence(this.config, engine, sequence);
     }
     const start = engine.mark();
@@ -186,7 +147,14 @@ export class TrainingModel {
   #record(part: readonly SequenceInput[]): Pass {
     const batch = buildBatch(this.#engine, this.config, part);
     const tape = new Tape();
-    return { batch, tape, logits: batch.rows.count === 0 ? { pointer: 0, rows: 0, width: this.config.vocabSize, gradient: 0 } : this.#forward(batch, tape) };
+    return {
+      batch,
+      tape,
+      logits:
+        batch.rows.count === 0
+          ? { pointer: 0, rows: 0, width: this.config.vocabSize, gradient: 0 }
+          : this.#forward(batch, tape),
+    };
   }
 
   #forward(batch: Batch, tape: Tape | undefined): Value {
@@ -216,7 +184,19 @@ export class TrainingModel {
     const logprobs = engine.allocFloats(rows);
     const entropies = engine.allocFloats(rows);
     if (logits !== undefined)
-      engine.run('head_logprob', rows, 1, logprobs, entropies, logits.pointer, this.config.vocabSize, batch.targets, batch.inverseTemperatures, batch.kept, batch.keptOffsets);
+      engine.run(
+        'head_logprob',
+        rows,
+        1,
+        logprobs,
+        entropies,
+        logits.pointer,
+        this.config.vocabSize,
+        batch.targets,
+        batch.inverseTemperatures,
+        batch.kept,
+        batch.keptOffsets,
+      );
     let row = 0;
     const outputs = part.map(({ positions }) => {
       const output = {
@@ -247,111 +227,70 @@ export class TrainingModel {
     }
     if (rows === 0) return;
     logits.gradient = engine.allocFloats(rows * logits.width);
-    engine.run('head_gradient', rows, 1, logits.gradient, logits.pointer, logits.width, batch.targets, batch.inverseTemperatures, batch.kept, batch.keptOffsets, logprobGradients, entropyGradients);
+    engine.run(
+      'head_gradient',
+      rows,
+      1,
+      logits.gradient,
+      logits.pointer,
+      logits.width,
+      batch.targets,
+      batch.inverseTemperatures,
+      batch.kept,
+      batch.keptOffsets,
+      logprobGradients,
+      entropyGradients,
+    );
     tape.backward();
   }
 
   /** One AdamW step over what was accumulated; clears the gradients. Refuses, moving nothing, when any is not finite. */
   step(options: StepOptions): StepResult {
-    const engine = this.#engine;
-    const { master, gradient, headGradient, first, second, served } = this.#arenas;
-    const { total, parameters } = this.#layout;
-    this.#foldHead();
-    const mark = engine.mark();
-    const blocks = Math.ceil(total / 4096);
-    const partials = engine.alloc(blocks * 8);
-    engine.run('sum_squares', blocks, 4, partials, gradient, total);
-    const gradientNorm = Math.sqrt(engine.f64(partials, blocks).reduce((sum, value) => sum + value, 0));
-    engine.release(mark);
-    if (!Number.isFinite(gradientNorm)) {
-      engine.f32(gradient, total).fill(0);
-      return { gradientNorm, applied: false };
-    }
-    this.#step++;
-    const { learningRate, beta1, beta2, epsilon, weightDecay, clipNorm } = options;
-    const scale = gradientNorm > clipNorm ? clipNorm / gradientNorm : 1;
-    const inverseBias1 = 1 / (1 - power(beta1, this.#step));
-    const inverseBias2 = 1 / (1 - power(beta2, this.#step));
-    for (const { offset, size, shape } of parameters) {
-      const at = offset * 4;
-      const decay = shape.length > 1 ? weightDecay : 0;
-      engine.run('adamw', size, 8192, master + at, first + at, second + at, gradient + at, served + offset * 2, learningRate, beta1, beta2, epsilon, decay, scale, inverseBias1, inverseBias2);
-    }
-    this.#refresh();
-    return { gradientNorm, applied: true };
-  }
-
-  /** Moves the tied head's share into the embedding's gradient. */
-  #foldHead(): void {
-    const { gradient, headGradient } = this.#arenas;
-    if (headGradient === 0) return;
-    const { offset, size } = this.#layout.get('model.embed_tokens.weight');
-    this.#engine.run('take', size / 4, 4096, gradient + offset * 4, headGradient);
+    const result = this.#optimizer.step(options);
+    if (result.applied) this.#refresh();
+    return result;
   }
 
   /** bf16 little-endian bytes of every tensor, in Hugging Face shapes: the values that were trained with. */
   servedWeights(): Map<string, Uint8Array> {
-    return new Map(this.#layout.parameters.map(({ name, offset, size }) => [name, this.#engine.bytes(this.#arenas.served + offset * 2, size * 2).slice()]));
+    return this.#optimizer.servedWeights();
   }
 
   /** Copies of the f32 masters. */
   master(): Map<string, Float32Array> {
-    return this.#read(this.#arenas.master);
+    return this.#optimizer.master();
   }
 
   /** Copies of the accumulated gradients. */
   gradients(): Map<string, Float32Array> {
-    const { gradient, headGradient } = this.#arenas;
-    const copies = this.#read(gradient);
-    const embedding = copies.get('model.embed_tokens.weight');
-    if (headGradient !== 0 && embedding !== undefined) {
-      const head = this.#engine.f32(headGradient, embedding.length);
-      for (let index = 0; index < embedding.length; index++) embedding[index] = (embedding[index] ?? 0) + (head[index] ?? 0);
-    }
-    return copies;
+    return this.#optimizer.gradients();
   }
 
   optimizerState(): OptimizerState {
-    return { step: this.#step, firstMoments: this.#read(this.#arenas.first), secondMoments: this.#read(this.#arenas.second) };
+    return this.#optimizer.state();
   }
 
   /** Sets masters and optimizer exactly, and clears the gradients: the next step is the one that would have followed. */
   restore(master: ReadonlyMap<string, Float32Array>, optimizer: OptimizerState): void {
-    const tensors = [master, optimizer.firstMoments, optimizer.secondMoments];
-    for (const tensor of tensors) this.#layout.check(new Map([...tensor].map(([name, values]) => [name, values.length])));
-    const { gradient, headGradient, first, second } = this.#arenas;
-    for (const { name, offset, size } of this.#layout.parameters) {
-      this.#engine.f32(first + offset * 4, size).set(optimizer.firstMoments.get(name) ?? []);
-      this.#engine.f32(second + offset * 4, size).set(optimizer.secondMoments.get(name) ?? []);
-    }
-    this.#engine.f32(gradient, this.#layout.total).fill(0);
-    if (headGradient !== 0) this.#engine.f32(headGradient, this.config.vocabSize * this.config.hiddenSize).fill(0);
-    this.#step = optimizer.step;
-    this.#setMasters(master);
-  }
-
-  #read(arena: number): Map<string, Float32Array> {
-    return new Map(this.#layout.parameters.map(({ name, offset, size }) => [name, this.#engine.f32(arena + offset * 4, size).slice()]));
+    this.#optimizer.restore(master, optimizer);
+    this.#refresh();
   }
 }
 
 function checkGradients(sequences: readonly SequenceInput[], gradients: readonly SequenceGradient[]): void {
   if (gradients.length !== sequences.length)
-    throw new HoneError('invalid-config', `The loss returned ${gradients.length} gradients for ${sequences.length} sequences.`, { cure: 'Return one gradient a sequence, in order.' });
+    throw new HoneError(
+      'invalid-config',
+      `The loss returned ${gradients.length} gradients for ${sequences.length} sequences.`,
+      { cure: 'Return one gradient a sequence, in order.' },
+    );
   for (const [index, { positions }] of sequences.entries()) {
     const { logprobs, entropies = logprobs } = gradients[index] ?? { logprobs: new Float32Array(0) };
     if (logprobs.length !== positions.length || entropies.length !== positions.length)
-      throw new HoneError('invalid-config', `The loss returned a gradient of the wrong length for a sequence of ${positions.length} positions.`, { cure: 'Return one number a position.' });
+      throw new HoneError(
+        'invalid-config',
+        `The loss returned a gradient of the wrong length for a sequence of ${positions.length} positions.`,
+        { cure: 'Return one number a position.' },
+      );
   }
-}
-
-/** base^exponent by squaring: the same bits everywhere. */
-function power(base: number, exponent: number): number {
-  let result = 1;
-  let square = base;
-  for (let rest = exponent; rest > 0; rest = Math.floor(rest / 2)) {
-    if (rest % 2 === 1) result *= square;
-    square *= square;
-  }
-  return result;
 }

@@ -36,7 +36,9 @@ export class ParameterLayout {
   get(name: string): Parameter {
     const parameter = this.#byName.get(name);
     if (parameter === undefined)
-      throw new HoneError('invalid-model', `The model has no tensor ${name}.`, { cure: `Its tensors are named like ${this.parameters[0]?.name ?? 'none'}.` });
+      throw new HoneError('invalid-model', `The model has no tensor ${name}.`, {
+        cure: `Its tensors are named like ${this.parameters[0]?.name ?? 'none'}.`,
+      });
     return parameter;
   }
 
@@ -44,11 +46,18 @@ export class ParameterLayout {
   check(sizes: ReadonlyMap<string, number>): void {
     for (const { name, size, shape } of this.parameters) {
       const have = sizes.get(name);
-      if (have === undefined) throw new HoneError('invalid-model', `Tensor ${name} is missing.`, { cure: 'Use a complete model folder whose config.json fits its weights.' });
-      if (have !== size)
-        throw new HoneError('invalid-model', `Tensor ${name} has ${have} elements; config.json asks for ${shape.join(' x ')} = ${size}.`, {
-          cure: 'Use weights and config.json of the same model.',
+      if (have === undefined)
+        throw new HoneError('invalid-model', `Tensor ${name} is missing.`, {
+          cure: 'Use a complete model folder whose config.json fits its weights.',
         });
+      if (have !== size)
+        throw new HoneError(
+          'invalid-model',
+          `Tensor ${name} has ${have} elements; config.json asks for ${shape.join(' x ')} = ${size}.`,
+          {
+            cure: 'Use weights and config.json of the same model.',
+          },
+        );
     }
     for (const name of sizes.keys()) this.get(name);
   }
@@ -126,13 +135,16 @@ export class PackedWeights {
     const { config, layout, gradients } = options;
     this.#engine = engine;
     this.#layout = layout;
-    const gradientOf = (name: string): number => (gradients === undefined ? 0 : gradients.base + layout.get(name).offset * 4);
+    const gradientOf = (name: string): number =>
+      gradients === undefined ? 0 : gradients.base + layout.get(name).offset * 4;
     const norm = (name: string): Norm => {
       const weight = engine.allocFloats(layout.get(name).size);
       this.#vectors.set(name, weight);
       return { weight, gradient: gradientOf(name) };
     };
-    const stack = (names: readonly string[]): { whole: Projection; part: (first: number, count: number) => Projection } => {
+    const stack = (
+      names: readonly string[],
+    ): { whole: Projection; part: (first: number, count: number) => Projection } => {
       const parameters = names.map((name) => layout.get(`${name}.weight`));
       const inputs = parameters[0]?.shape[1] ?? 0;
       const rows = parameters.map((parameter) => parameter.shape[0] ?? 0);
@@ -221,7 +233,11 @@ export class PackedWeights {
     const sources = from.#matrices.get(name) ?? [];
     for (const [index, { matrix, firstRow, rows }] of (this.#matrices.get(name) ?? []).entries()) {
       const start = firstRow * matrix.inputs * 4;
-      engine.copy(matrix.panels + start, (sources[index]?.matrix.panels ?? 0) + start, Math.ceil(rows / 8) * 8 * matrix.inputs * 4);
+      engine.copy(
+        matrix.panels + start,
+        (sources[index]?.matrix.panels ?? 0) + start,
+        Math.ceil(rows / 8) * 8 * matrix.inputs * 4,
+      );
     }
   }
 }
