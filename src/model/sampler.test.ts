@@ -485,6 +485,12 @@ describe('kept sets', () => {
     }
   });
 
+  it('end where the mass before is exactly top-p, and go by rising id among equals', () => {
+    expect(sampleRow([0, 0], { topP: 0.5 }).kept).toEqual([0]);
+    expect(sampleRow([1, 1, 1, 1], { topP: 0.5 }).kept).toEqual([0, 1]);
+    expect(sampleRow([1, 2, 1, 2], { topK: 3 }).kept).toEqual([0, 1, 3]);
+  });
+
   it('survive extreme logits; those that are not finite are reported', () => {
     expect(sampleRow([3e38, -3e38, 0, 1], { topP: 0.9 })).toEqual({ kept: [0], id: 0, logprob: 0 });
     expect(sampleRow([-3e38, -3e38, -3e38], {}).kept).toEqual([0, 1, 2]);

@@ -269,6 +269,21 @@ describe('a step', () => {
     engine.release(mark);
   });
 
+  it('of the fused build agrees with the plain one to rounding', async () => {
+    const fused = await createEngine({ build: 'fma', threads: 1 });
+    const mark = engine.mark();
+    const inputs = sequences(2, QWEN3);
+    const [a, b] = [engine, fused].map((own) => {
+      const model = TrainingModel.create(own, QWEN3, livelyWeights(QWEN3, 4));
+      model.accumulate(inputs, () => linearLoss(inputs, 1).gradients);
+      const { gradientNorm } = model.step({ ...STEP, learningRate: 0 });
+      return [gradientNorm, ...model.evaluate(inputs).flatMap(({ logprobs }) => [...logprobs])];
+    });
+    for (const [index, value] of (a ?? []).entries()) expect(Math.abs(value - (b?.[index] ?? 0))).toBeLessThan(1e-4);
+    engine.release(mark);
+    await fused.close();
+  });
+
   it('learns: a repeated sequence becomes certain', () => {
     const mark = engine.mark();
     const model = TrainingModel.create(engine, QWEN3, livelyWeights(QWEN3, 4));

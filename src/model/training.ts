@@ -97,11 +97,13 @@ export class TrainingModel {
     for (const sequence of sequences) checkSequence(this.config, engine, sequence);
     return splitMicroBatches(sequences, this.#microBatchTokens).flatMap((part) => {
       const mark = engine.mark();
-      const batch = buildBatch(engine, this.config, part);
-      const logits = batch.rows.count === 0 ? undefined : this.#forward(batch, undefined);
-      const outputs = this.#outputs(part, batch, logits);
-      engine.release(mark);
-      return outputs;
+      try {
+        const batch = buildBatch(engine, this.config, part);
+        const logits = batch.rows.count === 0 ? undefined : this.#forward(batch, undefined);
+        return this.#outputs(part, batch, logits);
+      } finally {
+        engine.release(mark);
+      }
     });
   }
 
