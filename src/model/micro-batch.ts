@@ -104,7 +104,7 @@ export function checkSequence(config: ModelConfig, engine: Engine, sequence: Seq
       'Give one kept row a position.',
     );
   for (let row = 0; row < positions.length; row++) {
-    const token = tokens[positions[row] ?? 0];
+    const token = sequence.targets?.[row] ?? tokens[positions[row] ?? 0];
     let holds = false;
     for (let index = kept.offsets[row] ?? 0; index < (kept.offsets[row + 1] ?? 0); index++) {
       const id = kept.ids[index] ?? -1;
