@@ -50,7 +50,7 @@ export interface Corpus {
 }
 
 /** Raised whenever functions or sites are found, split or stored differently. */
-const CORPUS_FORMAT = 8;
+const CORPUS_FORMAT = 10;
 const MAX_FUNCTIONS_OF_A_PACKAGE = 700;
 const MIN_CHANGED_LINES = 2;
 

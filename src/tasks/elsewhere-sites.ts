@@ -22,6 +22,8 @@ export interface ElsewhereContext {
   readonly random: Random;
   /** Names that the file also declares inside functions: there a module constant may be hidden. */
   readonly shadowed: ReadonlySet<string>;
+  /** Names of parameters in the file: a call of one is not a call of what the package declares under that name. */
+  readonly parameters: ReadonlySet<string>;
 }
 
 export function collectElsewhereSites(collector: SiteCollector, context: ElsewhereContext): void {
@@ -124,7 +126,13 @@ function addSite(
   );
 }
 
+function callsParameter(collector: SiteCollector, { parameters }: ElsewhereContext, node: SyntaxNode): boolean {
+  const callee = node.children.find((child) => child.kind !== 'new');
+  return callee?.kind === 'identifier' && parameters.has(collector.textOf(callee));
+}
+
 function addSwappedArguments(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
+  if (callsParameter(collector, context, node)) return;
   const list = childOfKind(node, 'arguments');
   const given = list === undefined ? [] : operands(list);
   if (given.length < 2 || given.some((argument) => argument.kind === 'spread_element')) return;
@@ -165,6 +173,7 @@ const AWAIT_HOLDERS = new Set([
 ]);
 
 function addAwait(collector: SiteCollector, context: ElsewhereContext, node: SyntaxNode): void {
+  if (callsParameter(collector, context, node)) return;
   const awaited = node.parent?.kind === 'await_expression' ? node.parent : undefined;
   const outer = awaited ?? node;
   if (!AWAIT_HOLDERS.has(outer.parent?.kind ?? '') || !isInsideAsync(node)) return;
@@ -278,11 +287,11 @@ function addConstant(collector: SiteCollector, context: ElsewhereContext, node: 
   const right = `${declaration.value} /* ${name} */`;
   const wrong = `${value} /* ${name} */`;
   if (decidingDeclaration(collector, context, { first: node, last: node }, { right, wrong }) !== declaration) return;
-  if (!isShownBeside(collector, { first: node, text: right, value: declaration.value }, declaration)) return;
+  if (!isShownBeside(collector, { first: node, text: wrong, value }, declaration)) return;
   addSite(collector, 'contradicted-constant', { first: node, last: node }, { right, wrong, same, declaration });
 }
 
-/** The look-up's text sets the line's literal beside the declared one. */
+/** The look-up's text sets the wrong literal beside the declared one. */
 function isShownBeside(
   collector: SiteCollector,
   place: { first: SyntaxNode; text: string; value: string },

@@ -55,14 +55,14 @@ export function extractPackage(installed: InstalledPackage, cacheDirectory: stri
 
   const found: ExtractedFunction[] = [];
   for (const { file, root } of files) {
-    const shadowed = namesDeclaredInFunctions(root, file.text);
+    const { shadowed, parameters } = namesDeclaredInFunctions(root, file.text);
     for (const source of findFunctions(file, root, new LineMap(file.text))) {
       const collector = new SiteCollector(source, file.text);
       const random = createRandom(deriveSeed(0, installed.name, file.path, source.startLine));
       collectLocalSites(collector);
       collectVariableSites(collector);
       collectGuardSites(collector);
-      collectElsewhereSites(collector, { file: file.path, index, invented, strings, random, shadowed });
+      collectElsewhereSites(collector, { file: file.path, index, invented, strings, random, shadowed, parameters });
       collectBenignSites(collector);
       found.push({
         file: file.path,
@@ -83,19 +83,31 @@ function collectIdentifiers(root: SyntaxNode, text: string, used: Set<string>): 
   });
 }
 
-function namesDeclaredInFunctions(root: SyntaxNode, text: string): Set<string> {
-  const names = new Set<string>();
+const PARAMETER_HOLDERS = new Set([
+  'formal_parameters',
+  'required_parameter',
+  'optional_parameter',
+  'assignment_pattern',
+  'rest_pattern',
+  'catch_clause',
+  'arrow_function',
+  'object_assignment_pattern',
+  'pair_pattern',
+  'array_pattern',
+]);
+
+/** Parameters and destructured names; with the variables of functions, all that may hide a name of the module. */
+function namesDeclaredInFunctions(root: SyntaxNode, text: string): { shadowed: Set<string>; parameters: Set<string> } {
+  const shadowed = new Set<string>();
+  const parameters = new Set<string>();
   visit(root, (node) => {
     if (node.kind !== 'identifier' && node.kind !== 'shorthand_property_identifier_pattern') return;
     const holder = node.parent;
-    const isParameter =
-      holder !== undefined &&
-      /^(formal_parameters|required_parameter|optional_parameter|assignment_pattern|rest_pattern|catch_clause|arrow_function|object_assignment_pattern|pair_pattern|array_pattern)$/u.test(
-        holder.kind,
-      );
-    const isInner = holder?.kind === 'variable_declarator' && holder.children[0] === node && !isModuleLevel(node);
-    const isInnerPattern = node.kind === 'shorthand_property_identifier_pattern' && !isModuleLevel(node);
-    if (isParameter || isInner || isInnerPattern) names.add(text.slice(node.start, node.end));
+    if (holder === undefined || isModuleLevel(node)) return;
+    const name = text.slice(node.start, node.end);
+    const isBound = node.kind === 'shorthand_property_identifier_pattern' || PARAMETER_HOLDERS.has(holder.kind);
+    if (isBound && !(holder.kind === 'arrow_function' && holder.children.at(-1) === node)) parameters.add(name);
+    if (isBound || (holder.kind === 'variable_declarator' && holder.children[0] === node)) shadowed.add(name);
   });
-  return names;
+  return { shadowed, parameters };
 }

@@ -127,7 +127,7 @@ async function run(source, target, store) {
 }
 `;
 
-function elsewhere(text: string): Site[] {
+function elsewhere(text: string, parameters: readonly string[] = []): Site[] {
   return collect(text, (collector, index) => {
     const used = new Set(text.match(/[\w$]+/gu));
     const invented = new InventedNames(used, ['itemCount', 'openStream', 'streamSize', 'closeItem']);
@@ -138,6 +138,7 @@ function elsewhere(text: string): Site[] {
       strings: [],
       random: createRandom(1),
       shadowed: new Set(),
+      parameters: new Set(parameters),
     });
   });
 }
@@ -157,6 +158,12 @@ test('elsewhere kinds are decided by declarations outside the function', () => {
     evidence: { name: 'MAX_ITEMS', line: 1 },
   });
   expect(constant?.wrong).toMatch(/^\d+ \/\* MAX_ITEMS \*\/$/u);
+});
+
+test('a call of a parameter is not a call of what the package declares under its name', () => {
+  const sites = elsewhere(PACKAGE, ['copy', 'flush', 'note']);
+  expect(shown(sites, 'swapped-arguments')).toEqual([]);
+  expect(shown(sites, 'missing-await')).toEqual([]);
 });
 
 test('without the declarations there is nothing to decide', () => {
