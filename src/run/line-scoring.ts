@@ -3,7 +3,8 @@
  * from the model in a conversation where every earlier verdict was `ok`. Once without look-ups, once with the first name
  * of every line looked up; and mixed as the policy itself would choose. Thresholds and rankings are made from these.
  */
-import { perfectConversation } from './pretrain/examples.ts';
+import { ConversationEncoder, perfectConversation } from './pretrain/examples.ts';
+import type { TrainingSequence } from './pretrain/examples.ts';
 import type { LoadedModel } from './load-model.ts';
 import { LOOK_WORD, OK_WORD } from '../agent/check/sweep-format.ts';
 import { HoneError } from '../domain/errors.ts';
@@ -27,10 +28,8 @@ export type ScoreFunction = (sequences: readonly ScoreSequence[]) => Promise<Flo
 const BATCH = 64;
 
 export async function scoreLines(model: LoadedModel, tasks: readonly Task[], options: { score: ScoreFunction; corpus: Corpus; listNames: boolean }): Promise<LineProbabilities> {
-  const { tokenizer } = model;
-  const candidates = [OK_WORD, LOOK_WORD, ...BUG_CATEGORIES].map((word) => tokenizer.encode(word)[0] ?? 0);
-  if (new Set(candidates).size !== candidates.length)
-    throw new HoneError('invalid-tokenizer', 'Two answers of the sweep format begin with the same token, so lines cannot be scored.', { cure: 'Use a tokenizer in which every bug category is one token, or leave eval.controls off.' });
+  const words = answerTokens(model);
+  const encoder = new ConversationEncoder(model.tokenizer, model.template);
   const plain: number[][] = [];
   const looked: number[][] = [];
   const looks: number[][] = [];
@@ -40,15 +39,17 @@ export async function scoreLines(model: LoadedModel, tasks: readonly Task[], opt
     for (const task of slice) {
       const index = await options.corpus.index(task.environment.package);
       const silent: Task = { ...task, gold: { bugs: [] } };
-      for (const look of [false, true]) sequences.push(toSequence(model, perfectConversation(silent, index, { listNames: options.listNames, looks: () => (look ? 0 : undefined) }), candidates));
+      for (const look of [false, true]) sequences.push(toSequence(encoder.encode(perfectConversation(silent, index, { listNames: options.listNames, looks: () => (look ? 0 : undefined) })), words));
     }
     const scores = await options.score(sequences);
     for (const [position] of slice.entries()) {
-      const without = rows(scores[2 * position], candidates.length);
-      const withLooks = rows(scores[2 * position + 1], candidates.length);
-      plain.push(without.map(bugProbability));
-      looks.push(without.map((row) => Math.exp(row[1] ?? 0)));
-      looked.push(verdictRows(withLooks, sequences[2 * position + 1], model).map(bugProbability));
+      const [without, looking] = pairs(scores[2 * position]);
+      plain.push(without.map((ok) => 1 - ok));
+      looks.push(looking);
+      const [withLooks] = pairs(scores[2 * position + 1]);
+      const sequence = sequences[2 * position + 1];
+      // The turns that ask for the look-up are no verdicts.
+      looked.push(withLooks.flatMap((ok, index) => (sequence?.tokens[sequence.positions[2 * index] ?? 0] === words.look ? [] : [1 - ok])));
     }
   }
   const asPlayed = plain.map((row, task) => row.map((value, line) => {
@@ -58,44 +59,52 @@ export async function scoreLines(model: LoadedModel, tasks: readonly Task[], opt
   return { withoutLookups: plain, withLookups: looked, asPlayed, looks };
 }
 
-/** The first token of every assistant turn is where the choice falls. */
-function toSequence(model: LoadedModel, messages: readonly { role: string; content: string }[], candidates: readonly number[]): ScoreSequence {
-  const tokens: number[] = [];
+interface AnswerTokens {
+  readonly ok: number;
+  readonly look: number;
+  /** `ok` and every category, ascending. */
+  readonly verdicts: readonly number[];
+  /** The verdicts and `look`, ascending. */
+  readonly answers: readonly number[];
+}
+
+/** The token that each answer begins with. */
+function answerTokens({ tokenizer }: LoadedModel): AnswerTokens {
+  const first = (word: string): number => tokenizer.encode(word)[0] ?? 0;
+  const ok = first(OK_WORD);
+  const look = first(LOOK_WORD);
+  const verdicts = [ok, ...BUG_CATEGORIES.map(first)].sort((a, b) => a - b);
+  const answers = [...verdicts, look].sort((a, b) => a - b);
+  if (new Set(answers).size !== answers.length)
+    throw new HoneError('invalid-tokenizer', 'Two answers of the sweep format begin with the same token, so lines cannot be scored.', { cure: 'Use a tokenizer in which every bug category is one token, or set eval.controls to false.' });
+  return { ok, look, verdicts, answers };
+}
+
+/** Asks two things at the first token of every assistant turn: `ok` among the verdicts, `look` among all answers. */
+function toSequence({ tokens, positions: answered }: TrainingSequence, words: AnswerTokens): ScoreSequence {
   const positions: number[] = [];
-  for (const [at, message] of messages.entries()) {
-    if (message.role === 'assistant') {
-      const prompt = model.template.render(messages.slice(0, at), { addGenerationPrompt: true });
-      // The prompt's text always extends what is encoded so far; only the end is new.
-      const text = model.template.render(messages.slice(0, at), { addGenerationPrompt: false });
-      for (const id of model.tokenizer.encode(prompt.slice(text.length))) tokens.push(id);
-      positions.push(tokens.length);
-      const whole = model.template.render(messages.slice(0, at + 1), { addGenerationPrompt: false });
-      for (const id of model.tokenizer.encode(whole.slice(prompt.length))) tokens.push(id);
-    } else {
-      const before = at === 0 ? '' : model.template.render(messages.slice(0, at), { addGenerationPrompt: false });
-      const whole = model.template.render(messages.slice(0, at + 1), { addGenerationPrompt: false });
-      for (const id of model.tokenizer.encode(whole.slice(before.length))) tokens.push(id);
-    }
+  // An answer's tokens stand side by side: where they begin is where the choice falls.
+  for (const [index, position] of answered.entries()) if (position !== (answered[index - 1] ?? -1) + 1) positions.push(position, position);
+  const ids: number[] = [];
+  const offsets = [0];
+  for (let turn = 0; turn < positions.length / 2; turn++) {
+    ids.push(...words.verdicts);
+    offsets.push(ids.length);
+    ids.push(...words.answers);
+    offsets.push(ids.length);
   }
-  return { tokens: Int32Array.from(tokens), positions: Int32Array.from(positions), candidates: Int32Array.from(candidates) };
+  return {
+    tokens,
+    positions: Int32Array.from(positions),
+    targets: Int32Array.from(positions, (_, index) => (index % 2 === 0 ? words.ok : words.look)),
+    kept: { ids: Int32Array.from(ids), offsets: Int32Array.from(offsets) },
+  };
 }
 
-/** Leaves out the turns that ask for the look-up. */
-function verdictRows(all: readonly Float32Array[], sequence: ScoreSequence | undefined, model: LoadedModel): Float32Array[] {
-  const look = model.tokenizer.encode(LOOK_WORD)[0];
-  return all.filter((_, index) => sequence?.tokens[sequence.positions[index] ?? 0] !== look);
-}
-
-function rows(values: Float32Array | undefined, width: number): Float32Array[] {
-  const list: Float32Array[] = [];
-  for (let at = 0; values !== undefined && at < values.length; at += width) list.push(values.subarray(at, at + width));
-  return list;
-}
-
-/** Probability of some category against `ok`, given that a verdict is spoken. */
-function bugProbability(row: Float32Array): number {
-  let bug = 0;
-  for (let index = 2; index < row.length; index++) bug += Math.exp(row[index] ?? Number.NEGATIVE_INFINITY);
-  const fine = Math.exp(row[0] ?? Number.NEGATIVE_INFINITY);
-  return bug + fine === 0 ? 0 : bug / (bug + fine);
+/** The probabilities of `ok` and of `look`, turn by turn. */
+function pairs(logprobs: Float32Array | undefined): [number[], number[]] {
+  const ok: number[] = [];
+  const look: number[] = [];
+  for (const [index, value] of (logprobs ?? new Float32Array(0)).entries()) (index % 2 === 0 ? ok : look).push(Math.exp(value));
+  return [ok, look];
 }

@@ -115,14 +115,20 @@ test('a step out of turn and a cut checkpoint are refused, and the trainer lives
   await trainer.close();
 });
 
-test('candidates scored at one place are the log-probabilities of that place', async () => {
+test('what is scored at one place is that place, whatever else is asked there', async () => {
   const trainer = await start();
   const tokens = Int32Array.of(1, 2, 3, 4, 5);
   const everything = Int32Array.from({ length: VOCABULARY }, (_, index) => index);
-  const [row] = await trainer.score([{ tokens, positions: Int32Array.of(3), candidates: everything }]);
+  const rows = (count: number): { ids: Int32Array; offsets: Int32Array } => ({
+    ids: Int32Array.from({ length: count * VOCABULARY }, (_, index) => index % VOCABULARY),
+    offsets: Int32Array.from({ length: count + 1 }, (_, index) => index * VOCABULARY),
+  });
+  const [row] = await trainer.score([{ tokens, positions: new Int32Array(VOCABULARY).fill(3), targets: everything, kept: rows(VOCABULARY) }]);
   const mass = [...(row ?? [])].reduce((sum, value) => sum + Math.exp(value), 0);
   expect(mass).toBeCloseTo(1, 5);
-  const [pair] = await trainer.score([{ tokens, positions: Int32Array.of(2, 3), candidates: Int32Array.of(7, 4) }]);
-  expect([pair?.[2], pair?.[3]]).toEqual([row?.[7], row?.[4]]);
+  const [pair] = await trainer.score([{ tokens, positions: Int32Array.of(2, 3), targets: Int32Array.of(7, 4), kept: rows(2) }]);
+  expect(pair?.[1]).toBe(row?.[4]);
+  const [narrow] = await trainer.score([{ tokens, positions: Int32Array.of(3, 3), targets: Int32Array.of(4, 7), kept: { ids: Int32Array.of(4, 7, 4, 7), offsets: Int32Array.of(0, 2, 4) } }]);
+  expect(Math.exp(narrow?.[0] ?? 0) + Math.exp(narrow?.[1] ?? 0)).toBeCloseTo(1, 6);
   await trainer.close();
 });

@@ -37,11 +37,13 @@ export interface EmbeddedTrainerOptions {
   readonly replayKeptSets: boolean;
 }
 
+/** Places in a sequence, and what is asked there: the probability of a target among the ids of its kept row. */
 export interface ScoreSequence {
   readonly tokens: Int32Array;
+  /** Not descending: a place may be asked several things. */
   readonly positions: Int32Array;
-  /** For each position the ids whose full-vocabulary log-probability is wanted, `width` of them. */
-  readonly candidates: Int32Array;
+  readonly targets: Int32Array;
+  readonly kept: { readonly ids: Int32Array; readonly offsets: Int32Array };
 }
 
 export type TrainerRequest =
@@ -113,7 +115,7 @@ export class EmbeddedTrainer implements Trainer {
     await this.#call({ kind: 'threads', threads });
   }
 
-  /** Full-vocabulary log-probabilities of the candidates, one array a sequence, row by row. */
+  /** The log-probabilities asked for, at temperature 1, one array a sequence. */
   async score(sequences: readonly ScoreSequence[]): Promise<Float32Array[]> {
     return (await this.#call({ kind: 'score', sequences })) as Float32Array[];
   }

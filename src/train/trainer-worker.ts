@@ -70,14 +70,7 @@ async function save(path: string): Promise<void> {
 }
 
 function score(sequences: readonly ScoreSequence[]): Float32Array[] {
-  const width = sequences[0]?.candidates.length ?? 0;
-  const inputs = sequences.map(({ tokens, positions, candidates }) => ({
-    tokens,
-    temperature: 1,
-    positions: Int32Array.from({ length: positions.length * width }, (_, index) => positions[Math.floor(index / width)] ?? 0),
-    targets: Int32Array.from({ length: positions.length * width }, (_, index) => candidates[index % width] ?? 0),
-  }));
-  return model.evaluate(inputs).map(({ logprobs }) => logprobs);
+  return model.evaluate(sequences.map((sequence) => ({ ...sequence, temperature: 1 }))).map(({ logprobs }) => logprobs);
 }
 
 async function handle(request: TrainerRequest): Promise<unknown> {
