@@ -42,7 +42,8 @@ function seconds(work: () => void): number {
 }
 
 const peakOut = engine.allocFloats(4);
-const peakItems = 4_000_000;
+// About as long as one product, so that both meet the same neighbours.
+const peakItems = 40_000_000;
 const peakRate = (): number => (2 * 80 * peakItems) / seconds(() => engine.run('peak', peakItems, 1, peakOut)) / 1e9;
 
 const [rows, depth, columns] = [8192, 256, 1024];
@@ -97,60 +98,69 @@ function sampleBatch(): { tokensPerSecond: number; outside: number } {
   };
 }
 
-// The first calls run in the baseline compiler. Then everything is measured in turns, and the best of each is taken.
+/** The share of the peak that `rate` reaches, with the peak measured before and after it. */
+function shareOfPeak(rate: () => number): { share: number; rate: number } {
+  const before = peakRate() + peakRate();
+  const reached = rate();
+  const around = (before + peakRate() + peakRate()) / 4;
+  peaks.push(around);
+  return { share: reached / around, rate: reached };
+}
+function median<T>(items: readonly T[], key: (item: T) => number): T {
+  const item = items.toSorted((a, b) => key(a) - key(b))[Math.floor(items.length / 2)];
+  if (item === undefined) throw new RangeError('median of nothing');
+  return item;
+}
+
+// The first calls run in the baseline compiler. Then everything is measured in turns, and the median of each is taken.
+const peaks: number[] = [];
 peakRate();
 productRate();
 trainStep();
 sampleBatch();
-const peaks: number[] = [];
-const products: number[] = [];
-const steps: number[] = [];
+const products: { share: number; rate: number }[] = [];
+const steps: { share: number; rate: number }[] = [];
 const samples: { tokensPerSecond: number; outside: number }[] = [];
-for (let round = 0; round < 4; round++) {
-  for (let repeat = 0; repeat < 5; repeat++) {
-    peaks.push(peakRate());
-    products.push(productRate());
-  }
-  steps.push(seconds(trainStep));
+for (let round = 0; round < 3; round++) {
+  for (let repeat = 0; repeat < 5; repeat++) products.push(shareOfPeak(productRate));
+  steps.push(shareOfPeak(() => TRAIN_STEP_GFLOP / seconds(trainStep)));
   samples.push(sampleBatch());
 }
 await engine.close();
 
-const peak = Math.max(...peaks);
-const product = Math.max(...products) / peak;
-const stepSeconds = Math.min(...steps);
-const step = TRAIN_STEP_GFLOP / stepSeconds / peak;
-const outside = Math.min(...samples.map((sample) => sample.outside));
-const tokensPerSecond = Math.max(...samples.map((sample) => sample.tokensPerSecond));
+const peak = median(peaks, (rate) => rate);
+const product = median(products, ({ share }) => share);
+const step = median(steps, ({ share }) => share);
+const sample = median(samples, ({ outside }) => outside);
 
 console.log(
-  `build ${engine.build}, 2 threads; peak ${peak.toFixed(0)} GFLOP/s = twice the ${(peak / 2).toFixed(0)} measured with 128-bit lanes`,
+  `build ${engine.build}, 2 threads; peak ${peak.toFixed(0)} GFLOP/s = twice the ${(peak / 2).toFixed(0)} measured with 128-bit lanes; shares are medians, each against the peak around it`,
 );
 const line = (name: string, ratio: number, floor: number, holds: boolean, note: string): boolean => {
-  console.log(`${name.padEnd(36)} ${ratio.toFixed(3)}   floor ${floor} ${holds ? 'held' : 'MISSED'}   ${note}`);
+  console.log(`${name.padEnd(36)} ${ratio.toFixed(3)}   bound ${floor} ${holds ? 'held' : 'MISSED'}   ${note}`);
   return holds;
 };
 const held = [
   line(
     'product 8192 x 256 x 1024 / peak',
-    product,
+    product.share,
     FLOORS.product,
-    product >= FLOORS.product,
-    `${(product * peak).toFixed(0)} GFLOP/s`,
+    product.share >= FLOORS.product,
+    `${product.rate.toFixed(0)} GFLOP/s`,
   ),
   line(
     'train step of 8,192 tokens / peak',
-    step,
+    step.share,
     FLOORS.trainStep,
-    step >= FLOORS.trainStep,
-    `${(8192 / stepSeconds).toFixed(0)} tokens/s, nominal ${TRAIN_STEP_GFLOP} GFLOP`,
+    step.share >= FLOORS.trainStep,
+    `${((step.rate * 8192) / TRAIN_STEP_GFLOP).toFixed(0)} tokens/s, nominal ${TRAIN_STEP_GFLOP} GFLOP`,
   ),
   line(
     'sampling: share outside kernels',
-    outside,
+    sample.outside,
     FLOORS.outsideKernels,
-    outside <= FLOORS.outsideKernels,
-    `${tokensPerSecond.toFixed(0)} tokens/s at batch 32 (at most the floor)`,
+    sample.outside <= FLOORS.outsideKernels,
+    `${sample.tokensPerSecond.toFixed(0)} tokens/s at batch 32`,
   ),
 ];
 if (held.includes(false)) process.exitCode = 1;

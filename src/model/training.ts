@@ -95,16 +95,18 @@ export class TrainingModel {
   evaluate(sequences: readonly SequenceInput[]): SequenceOutput[] {
     const engine = this.#engine;
     for (const sequence of sequences) checkSequence(this.config, engine, sequence);
-    return splitMicroBatches(sequences, this.#microBatchTokens).flatMap((part) => {
-      const mark = engine.mark();
-      try {
-        const batch = buildBatch(engine, this.config, part);
-        const logits = batch.rows.count === 0 ? undefined : this.#forward(batch, undefined);
-        return this.#outputs(part, batch, logits);
-      } finally {
-        engine.release(mark);
-      }
-    });
+    return splitMicroBatches(sequences, this.#microBatchTokens).flatMap((part) => this.#evaluatePart(part));
+  }
+
+  #evaluatePart(part: readonly SequenceInput[]): SequenceOutput[] {
+    const engine = this.#engine;
+    const mark = engine.mark();
+    try {
+      const batch = buildBatch(engine, this.config, part);
+      return this.#outputs(part, batch, batch.rows.count === 0 ? undefined : this.#forward(batch, undefined));
+    } finally {
+      engine.release(mark);
+    }
   }
 
   /**
