@@ -57,6 +57,12 @@ describe('the engine', () => {
     expect(() => engine.run('take', 1, 1, 0, 0)).toThrow(/closed/);
   });
 
+  it.each([1, 2])('reports a kernel that traps, with %s threads', async (threads) => {
+    const engine = await createEngine({ build: 'plain', threads });
+    expect(() => engine.run('take', 100, 1, 2 ** 32 - 64, 2 ** 32 - 64)).toThrow(/Kernel take trapped/);
+    await engine.close();
+  });
+
   it('takes the fused build where the runtime has it', async () => {
     const engine = await createEngine({ threads: 1 });
     expect(engine.build).toBe('fma');

@@ -235,8 +235,12 @@ export class Engine {
     const started = performance.now();
     const index = KERNEL_NAMES.indexOf(kernel);
     if (this.#workers.length === 0 || items <= quantum) {
-      // Every name of the list was exported, see the constructor.
-      (this.#kernels[index] as Kernel)(0, items, ...args);
+      try {
+        // Every name of the list was exported, see the constructor.
+        (this.#kernels[index] as Kernel)(0, items, ...args);
+      } catch (cause) {
+        throw trapped(kernel, cause);
+      }
     } else {
       this.#share(index, items, quantum, args);
     }
@@ -265,10 +269,7 @@ export class Engine {
       if (spins > SPINS_BEFORE_WAIT) Atomics.wait(control, CONTROL.done, done, 1);
     }
     Atomics.store(control, CONTROL.state, (this.#generation << 12) | EXHAUSTED);
-    if (Atomics.load(control, CONTROL.failed) !== 0)
-      throw new HoneError('engine-failed', `Kernel ${KERNEL_NAMES[index]} trapped in a worker thread.`, {
-        cure: 'This is a fault of the engine; please report it with the model config.',
-      });
+    if (Atomics.load(control, CONTROL.failed) !== 0) throw trapped(KERNEL_NAMES[index] ?? '');
   }
 
   #assertOpen(): void {
@@ -280,6 +281,13 @@ export class Engine {
     this.#closed = true;
     await Promise.all(this.#retire(1).map((worker) => worker.terminate()));
   }
+}
+
+function trapped(kernel: string, cause?: unknown): HoneError {
+  return new HoneError('engine-failed', `Kernel ${kernel} trapped.`, {
+    cure: 'This is a fault of the engine; please report it with the model config.',
+    cause,
+  });
 }
 
 function align(pointer: number): number {

@@ -1,8 +1,8 @@
 /*
  * Every hot loop of the engine, compiled to wasm twice (see build.ts): with separate multiply and add, and with the
- * relaxed fused multiply-add (-DFUSED). A kernel works on items [begin, end) of its output and nothing else.
- * Invariant: each output element is one sum in one fixed order, a function of its own row alone. So neither the
- * number of threads, nor the batch, nor the chunking of a prompt can change a bit.
+ * relaxed fused multiply-add (-DFUSED). One file, so that one compiler call makes one module. A kernel works on items
+ * [begin, end) of its output and nothing else. Invariant: each output element is one sum in one fixed order, a function
+ * of its own row alone; so neither threads, nor the batch, nor the chunking of a prompt can change a bit.
  */
 #include <wasm_simd128.h>
 

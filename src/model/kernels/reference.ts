@@ -1,6 +1,7 @@
 /**
  * The kernels once more, in plain TypeScript over the same memory layout and with the same names and arguments: the
- * oracle of the kernel tests. Sums are taken in f64 and in the obvious order, so results agree to rounding, not to the bit.
+ * oracle of the kernel tests, in one file as kernels.c is, to be read beside it. Sums are taken in f64 and in the
+ * obvious order, so results agree to rounding, not to the bit.
  */
 import type { Kernel, KernelName } from '../engine-worker.ts';
 
