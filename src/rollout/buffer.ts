@@ -5,7 +5,7 @@
  * `recover(checkpointStep)` leaves no finished rollout lost and none trained twice.
  */
 import { DatabaseSync } from 'node:sqlite';
-import type { StatementSync } from 'node:sqlite';
+import type { SQLInputValue, StatementSync } from 'node:sqlite';
 import { deserialize, serialize } from 'node:v8';
 
 import { HoneError } from '../domain/errors.ts';
@@ -27,6 +27,15 @@ export interface BufferedGroup {
   readonly rollouts: readonly Rollout[];
 }
 
+/** What finished since the last batch, and so is in no step's measurements yet. */
+export interface Unmeasured {
+  readonly observed: { task: Task; rollout: Rollout }[];
+  readonly dropped: Record<string, number>;
+  /** Groups that finished, and how many of them had variance. */
+  readonly finished: number;
+  readonly varied: number;
+}
+
 export interface BufferCounts {
   readonly admitted: number;
   readonly trained: number;
@@ -42,8 +51,9 @@ const SCHEMA = `
   CREATE INDEX IF NOT EXISTS groups_by_state ON groups (state, ordinal);
   CREATE TABLE IF NOT EXISTS rollouts (
     id TEXT PRIMARY KEY, ordinal INTEGER NOT NULL REFERENCES groups (ordinal), attempt INTEGER NOT NULL,
-    status TEXT NOT NULL, reward REAL, payload BLOB NOT NULL, UNIQUE (ordinal, attempt)
-  ) STRICT;`;
+    status TEXT NOT NULL, reward REAL, payload BLOB NOT NULL, step INTEGER, UNIQUE (ordinal, attempt)
+  ) STRICT;
+  CREATE INDEX IF NOT EXISTS rollouts_unmeasured ON rollouts (ordinal) WHERE step IS NULL;`;
 
 export class RolloutBuffer {
   readonly #database: DatabaseSync;
@@ -71,37 +81,44 @@ export class RolloutBuffer {
   }
 
   admit(ordinal: number, id: GroupId, task: Task, version: PolicyVersion): void {
-    this.#insertGroup.run(ordinal, id, JSON.stringify(task), version);
+    this.#write(this.#insertGroup, ordinal, id, JSON.stringify(task), version);
   }
 
   addRollout(ordinal: number, rollout: Rollout): void {
-    this.#insertRollout.run(rollout.id, ordinal, rollout.attempt, rollout.status, rollout.reward ?? null, serialize(rollout));
+    this.#write(this.#insertRollout, rollout.id, ordinal, rollout.attempt, rollout.status, rollout.reward ?? null, serialize(rollout));
   }
 
   markReady(ordinal: number): void {
-    this.#setState.run('ready', null, null, ordinal);
+    this.#write(this.#setState, 'ready', null, null, ordinal);
   }
 
   drop(ordinal: number, reason: string): void {
-    this.#setState.run('dropped', reason, null, ordinal);
+    this.#write(this.#setState, 'dropped', reason, null, ordinal);
   }
 
-  /** Binds the groups to a step before that step trains: all or none. */
+  /** Binds the groups to a step before that step trains, and what finished since the last batch to its measurements: all or none. */
   assign(step: number, ordinals: readonly number[]): void {
+    // On the disk before the step's checkpoint is, or a power cut could leave weights that were trained on groups that look untrained.
+    this.#database.exec('PRAGMA synchronous = FULL');
     this.#transaction(() => {
-      for (const ordinal of ordinals) this.#setState.run('assigned', null, step, ordinal);
+      for (const ordinal of ordinals) this.#write(this.#setState, 'assigned', null, step, ordinal);
+      this.#write(this.#database.prepare('UPDATE rollouts SET step = ? WHERE step IS NULL'), step);
+      this.#write(this.#database.prepare(`UPDATE groups SET step = ? WHERE state = 'dropped' AND step IS NULL`), step);
     });
+    this.#database.exec('PRAGMA synchronous = NORMAL');
   }
 
   /** To be called once the checkpoint of `step` is durable. */
   markTrained(step: number): void {
-    this.#database.prepare(`UPDATE groups SET state = 'trained' WHERE state = 'assigned' AND step <= ?`).run(step);
+    this.#write(this.#database.prepare(`UPDATE groups SET state = 'trained' WHERE state = 'assigned' AND step <= ?`), step);
   }
 
   /** After a restart from the checkpoint of `checkpointStep`: what was assigned past it has not been trained. */
   recover(checkpointStep: number): { requeued: number } {
     return this.#transaction(() => {
       this.markTrained(checkpointStep);
+      this.#database.prepare('UPDATE rollouts SET step = NULL WHERE step > ?').run(checkpointStep);
+      this.#database.prepare(`UPDATE groups SET step = NULL WHERE state = 'dropped' AND step > ?`).run(checkpointStep);
       const late = this.#database.prepare(`UPDATE groups SET state = 'ready', step = NULL WHERE state IN ('assigned', 'trained') AND step > ?`).run(checkpointStep);
       return { requeued: Number(late.changes) };
     });
@@ -121,9 +138,24 @@ export class RolloutBuffer {
     });
   }
 
+  unmeasured(): Unmeasured {
+    const rows = this.#database.prepare('SELECT task, payload FROM rollouts JOIN groups USING (ordinal) WHERE rollouts.step IS NULL ORDER BY rollouts.id').all();
+    const dropped: Record<string, number> = {};
+    for (const row of this.#database.prepare(`SELECT reason, COUNT(*) AS n FROM groups WHERE state = 'dropped' AND step IS NULL GROUP BY reason`).all()) dropped[String(row['reason'])] = Number(row['n']);
+    // A group whose rollouts were not all measured has finished since.
+    const finished = (states: string): number =>
+      Number(this.#database.prepare(`SELECT COUNT(*) AS n FROM groups WHERE state IN (${states}) AND ordinal IN (SELECT ordinal FROM rollouts WHERE step IS NULL)`).get()?.['n'] ?? 0);
+    return {
+      observed: rows.map((row) => ({ task: taskSchema.parse(JSON.parse(String(row['task']))), rollout: deserialize(row['payload'] as Uint8Array) as Rollout })),
+      dropped,
+      finished: finished(`'ready', 'dropped'`),
+      varied: finished(`'ready'`),
+    };
+  }
+
   /** Groups of one step's batch, for audits and replays. */
   stepGroups(step: number): { ordinal: number; rollouts: Rollout[] }[] {
-    const rows = this.#database.prepare('SELECT ordinal FROM groups WHERE step = ? ORDER BY ordinal').all(step);
+    const rows = this.#database.prepare(`SELECT ordinal FROM groups WHERE step = ? AND state IN ('assigned', 'trained') ORDER BY ordinal`).all(step);
     return rows.map((row) => ({ ordinal: Number(row['ordinal']), rollouts: this.#rollouts(Number(row['ordinal'])) }));
   }
 
@@ -149,6 +181,14 @@ export class RolloutBuffer {
     return rows.map((row) => deserialize(row['payload'] as Uint8Array) as Rollout);
   }
 
+  #write(statement: StatementSync, ...values: SQLInputValue[]): void {
+    try {
+      statement.run(...values);
+    } catch (cause) {
+      throw writeFailure(cause);
+    }
+  }
+
   #transaction<T>(body: () => T): T {
     this.#database.exec('BEGIN IMMEDIATE');
     try {
@@ -156,8 +196,13 @@ export class RolloutBuffer {
       this.#database.exec('COMMIT');
       return result;
     } catch (error) {
-      this.#database.exec('ROLLBACK');
-      throw error;
+      // A full disk rolls back by itself.
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
+      throw error instanceof HoneError ? error : writeFailure(error);
     }
   }
+}
+
+function writeFailure(cause: unknown): HoneError {
+  return new HoneError('store-failed', `The rollout buffer could not be written: ${cause instanceof Error ? cause.message : String(cause)}.`, { cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.', cause });
 }

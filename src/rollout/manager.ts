@@ -47,7 +47,7 @@ export interface StepBatch {
   readonly finished: number;
   readonly varied: number;
   readonly waitMs: number;
-  /** All rollouts finished since the last batch, dropped groups included: what training metrics are means of. */
+  /** All rollouts finished since the last batch, dropped groups included, by id: sums over them have one order. */
   readonly observed: readonly { readonly task: Task; readonly rollout: Rollout }[];
 }
 
@@ -88,6 +88,11 @@ export class RolloutManager {
     // A restart: finished rollouts of open groups are kept, only the missing attempts run again.
     for (const stored of buffer.groups('open')) this.#enqueue({ ordinal: stored.ordinal, task: stored.task, admittedVersion: stored.admittedVersion, rollouts: [...stored.rollouts] });
     this.#ready = buffer.groups('ready');
+    const { observed, dropped, finished, varied } = buffer.unmeasured();
+    this.#observed = observed;
+    this.#dropped = dropped;
+    this.#finished = finished;
+    this.#varied = varied;
   }
 
   /** Groups started and neither trained nor dropped. */
@@ -112,7 +117,7 @@ export class RolloutManager {
     const groups = this.#ready.splice(0, this.#options.groupsPerStep);
     this.#buffer.assign(step, groups.map((group) => group.ordinal));
     this.#assigned += groups.length;
-    const batch: StepBatch = { groups, dropped: this.#dropped, finished: this.#finished, varied: this.#varied, waitMs: performance.now() - started, observed: this.#observed };
+    const batch: StepBatch = { groups, dropped: this.#dropped, finished: this.#finished, varied: this.#varied, waitMs: performance.now() - started, observed: this.#observed.sort((a, b) => (a.rollout.id < b.rollout.id ? -1 : 1)) };
     this.#dropped = {};
     this.#finished = 0;
     this.#varied = 0;
