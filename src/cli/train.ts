@@ -6,6 +6,7 @@ import { createProgress, formatDuration } from './progress.ts';
 import { renderTable } from '../eval/result-table.ts';
 import { describeRunFolder, writeReport } from '../run/report-page.ts';
 import { RunFolder } from '../run/run-folder.ts';
+import { loadRunInputs } from '../run/run-inputs.ts';
 import { trainRun } from '../run/train-run.ts';
 
 /** As a shell reports a process that ended by SIGINT. */
@@ -18,13 +19,14 @@ export async function train(configPath: string, options: Record<string, unknown>
     return;
   }
   const path = join(String(options['runs']), config.name);
-  const folder = options['resume'] === true ? RunFolder.resume(path, config) : RunFolder.create(path, config);
+  let folder = options['resume'] === true ? RunFolder.resume(path, config) : undefined;
+  if (folder === undefined) RunFolder.checkFree(path);
   const progress = createProgress({ stream: process.stderr, now: () => performance.now() });
   const stop = new AbortController();
   const resumeCommand = `hone train ${configPath} --resume${options['name'] === undefined ? '' : ` --name ${config.name}`}${options['seed'] === undefined ? '' : ` --seed ${config.seed}`}${options['steps'] === undefined ? '' : ` --steps ${config.algorithm.steps}`}`;
   const onSignal = (): void => {
     if (stop.signal.aborted) {
-      folder.release();
+      folder?.release();
       process.stderr.write(`\nhone: stopped at once; nothing finished was lost. Go on with: ${resumeCommand}\n`);
       process.exit(INTERRUPTED);
     }
@@ -36,12 +38,10 @@ export async function train(configPath: string, options: Record<string, unknown>
   const started = performance.now();
   try {
     progress.note(`hone: run ${config.name}, seed ${config.seed}, in ${relative(process.cwd(), path) || '.'}`);
-    const outcome = await trainRun({
-      folder,
-      stop: stop.signal,
-      now: () => performance.now(),
-      observer: { phase: progress.phase, progress: progress.update, note: progress.note },
-    });
+    const observer = { phase: progress.phase, progress: progress.update, note: progress.note };
+    const inputs = await loadRunInputs(config, observer);
+    folder ??= RunFolder.create(path, config);
+    const outcome = await trainRun({ folder, inputs, stop: stop.signal, now: () => performance.now(), observer });
     progress.end();
     if (outcome.kind === 'stopped') {
       process.stderr.write(`hone: stopped after step ${outcome.step}. Go on with: ${resumeCommand}\n`);
@@ -52,11 +52,12 @@ export async function train(configPath: string, options: Record<string, unknown>
     if (options['json'] === true) process.stdout.write(`${JSON.stringify({ run: folder.path, results: outcome.results?.table ?? null })}\n`);
     else {
       if (outcome.results !== undefined) process.stdout.write(`\n${renderTable(outcome.results.table)}\n${describeRunFolder(folder.path).join('\n')}\n`);
-      process.stdout.write(`\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), results.json, eval/ (every answer), weights/ (every version), ${relative(folder.path, page)} (curves; open it in a browser).\n`);
+      const compared = outcome.results === undefined ? '' : 'results.json, eval/ (every answer), ';
+      process.stdout.write(`\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), ${compared}weights/ (every version), ${relative(folder.path, page)} (curves; open it in a browser).\n`);
     }
   } finally {
     process.removeListener('SIGINT', onSignal);
     process.removeListener('SIGTERM', onSignal);
-    folder.release();
+    folder?.release();
   }
 }

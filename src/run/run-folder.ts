@@ -22,10 +22,15 @@ export class RunFolder {
     this.#clock = clock;
   }
 
-  /** A new run; refuses a folder that holds one already. */
-  static create(path: string, config: RunConfig, clock: () => Date = () => new Date()): RunFolder {
+  /** Throws unless a new run may begin at this path; writes nothing. */
+  static checkFree(path: string): void {
     if (existsSync(join(path, 'config.json')))
       throw new HoneError('run-config-changed', `${path} already holds a run.`, { cure: 'Continue it with --resume, choose another --name, or remove the folder.' });
+  }
+
+  /** A new run; refuses a folder that holds one already. */
+  static create(path: string, config: RunConfig, clock: () => Date = () => new Date()): RunFolder {
+    RunFolder.checkFree(path);
     try {
       for (const folder of ['', 'checkpoints', 'weights', 'eval']) mkdirSync(join(path, folder), { recursive: true });
     } catch (cause) {
@@ -67,11 +72,16 @@ export class RunFolder {
   }
 
   pruneCheckpoints(keep: number): void {
-    for (const step of this.checkpoints().slice(0, -keep)) rmSync(this.checkpointPath(step), { force: true });
+    for (const step of this.checkpoints().slice(0, -keep)) {
+      rmSync(this.checkpointPath(step), { force: true });
+      rmSync(join(this.path, stepRecordFile(step)), { force: true });
+    }
   }
 
   append(event: RunEvent): void {
-    appendFileSync(join(this.path, 'events.jsonl'), `${JSON.stringify({ time: this.#clock().toISOString(), ...event })}\n`);
+    const file = join(this.path, 'events.jsonl');
+    const line = `${JSON.stringify({ time: this.#clock().toISOString(), ...event })}\n`;
+    writing(file, () => appendFileSync(file, line));
   }
 
   events(): RunEvent[] {
@@ -100,6 +110,11 @@ export class RunFolder {
   }
 }
 
+/** What a step measured and decided, beside its checkpoint and there before it. */
+export function stepRecordFile(step: number): string {
+  return `checkpoints/step-${String(step).padStart(6, '0')}.json`;
+}
+
 /** Lines that were cut by a crash are left out. */
 export function readEvents(path: string): RunEvent[] {
   const file = join(path, 'events.jsonl');
@@ -120,7 +135,7 @@ export function readEvents(path: string): RunEvent[] {
 function lock(path: string): void {
   const file = join(path, 'run.lock');
   const mine = join(path, `run.lock.${process.pid}.${randomBytes(4).toString('hex')}`);
-  writeFileSync(mine, JSON.stringify({ pid: process.pid }));
+  writing(mine, () => writeFileSync(mine, JSON.stringify({ pid: process.pid, startedMs: performance.timeOrigin })));
   try {
     for (let attempt = 0; attempt < 2; attempt++) {
       try {
@@ -129,7 +144,7 @@ function lock(path: string): void {
       } catch (cause) {
         const owner = lockOwner(file);
         if (owner !== undefined && isAlive(owner))
-          throw new HoneError('run-locked', `${path} is in use by process ${owner}.`, { cure: 'Wait for it, stop it, or start another run under another --name.', cause });
+          throw new HoneError('run-locked', `${path} is in use by process ${owner.pid}.`, { cure: 'Wait for it, stop it, or start another run under another --name.', cause });
         rmSync(file, { force: true });
       }
     }
@@ -139,16 +154,25 @@ function lock(path: string): void {
   }
 }
 
-function lockOwner(file: string): number | undefined {
+interface LockOwner {
+  readonly pid: number;
+  /** When the process started, in milliseconds of Unix time. */
+  readonly startedMs: number;
+}
+
+function lockOwner(file: string): LockOwner | undefined {
   try {
-    const { pid } = JSON.parse(readFileSync(file, 'utf8')) as { pid?: unknown };
-    return typeof pid === 'number' ? pid : undefined;
+    // Written by lock(); a file of another shape has no owner.
+    const { pid, startedMs } = JSON.parse(readFileSync(file, 'utf8')) as Partial<LockOwner>;
+    return typeof pid === 'number' ? { pid, startedMs: startedMs ?? 0 } : undefined;
   } catch {
     return undefined;
   }
 }
 
-function isAlive(pid: number): boolean {
+function isAlive({ pid, startedMs }: LockOwner): boolean {
+  // In a container every run may be process 7: the same number from an earlier start is a dead owner.
+  if (pid === process.pid) return startedMs === performance.timeOrigin;
   try {
     process.kill(pid, 0);
     return true;
@@ -167,8 +191,18 @@ function dropHalfLine(file: string): void {
 
 function writeFileAtomic(path: string, text: string): void {
   const temporary = `${path}.tmp`;
-  writeFileSync(temporary, text);
-  renameSync(temporary, path);
+  writing(path, () => {
+    writeFileSync(temporary, text);
+    renameSync(temporary, path);
+  });
+}
+
+function writing(path: string, body: () => void): void {
+  try {
+    body();
+  } catch (cause) {
+    throw new HoneError('store-failed', `Could not write ${path}: ${cause instanceof Error ? cause.message : String(cause)}.`, { cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.', cause });
+  }
 }
 
 function differences(before: unknown, after: unknown, path = ''): string[] {

@@ -1,4 +1,7 @@
-/** One step's measurements, from what the manager handed over, what the trainer reported and what was published. */
+/**
+ * One step's measurements, from what the manager handed over and what the trainer reported; what was published comes
+ * last, as the measurements are stored before the step's checkpoint.
+ */
 import { ELSEWHERE_CATEGORIES } from '../domain/task.ts';
 import type { Task } from '../domain/task.ts';
 import type { Rollout } from '../domain/rollout.ts';
@@ -19,8 +22,6 @@ export interface StepParts {
   readonly batch: StepBatch;
   readonly lookups: readonly ObservedLookups[];
   readonly report: StepReport;
-  readonly published: PublishReport;
-  readonly pauseMs: number | undefined;
   readonly beta: number;
   readonly precisionWeight: number;
   readonly learningRate: number;
@@ -32,7 +33,7 @@ export interface StepParts {
 const ELSEWHERE: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
 
 export function stepMetrics(parts: StepParts): StepMetrics {
-  const { batch, report, published } = parts;
+  const { batch, report } = parts;
   const scored = batch.observed.map(({ rollout }) => rollout).filter((rollout) => rollout.outcome !== undefined);
   const mean = (value: (rollout: Rollout) => number): number => (scored.length === 0 ? 0 : scored.reduce((sum, rollout) => sum + value(rollout), 0) / scored.length);
   const precision = mean(({ outcome }) => outcome?.precision ?? 0);
@@ -67,10 +68,20 @@ export function stepMetrics(parts: StepParts): StepMetrics {
     'speed/sampled_tokens_per_second': (parts.sampledTokens / parts.wallMs) * 1000,
     'speed/trained_tokens_per_second': (report.tokens / Math.max(1, report.computeMs)) * 1000,
     'speed/time_split_ms': { ...parts.timeSplitMs },
-    'sync/delta_bytes': published.bytes,
-    'sync/changed_share': published.changedElements / published.totalElements,
-    'sync/pause_ms': parts.pauseMs ?? null,
+    'sync/delta_bytes': null,
+    'sync/changed_share': null,
+    'sync/pause_ms': null,
   };
+}
+
+export interface Synchronisation {
+  readonly published: PublishReport;
+  /** Undefined when nothing was committed. */
+  readonly pauseMs: number | undefined;
+}
+
+export function withSynchronisation(metrics: StepMetrics, { published, pauseMs }: Synchronisation): StepMetrics {
+  return { ...metrics, 'sync/delta_bytes': published.bytes, 'sync/changed_share': published.changedElements / published.totalElements, 'sync/pause_ms': pauseMs ?? null };
 }
 
 /** Of the changed lines of one sort that were seen, the share that was looked up. */

@@ -5,46 +5,37 @@
  */
 import { existsSync } from 'node:fs';
 
-import { checkContext, openPolicyStack } from './policy-stack.ts';
-import type { PolicyStack } from './policy-stack.ts';
 import { evaluateTasks } from './evaluate.ts';
-import { loadModel } from './load-model.ts';
-import type { LoadedModel } from './load-model.ts';
-import { stepMetrics } from './step-metrics.ts';
-import type { ObservedLookups } from './step-metrics.ts';
 import { scoreLines } from './line-scoring.ts';
 import { buildResults } from './results.ts';
 import type { RunResults } from './results.ts';
+import { stepRecordFile } from './run-folder.ts';
 import type { RunFolder } from './run-folder.ts';
+import { functionSize, trainingTask } from './run-inputs.ts';
+import type { RunInputs, RunObserver } from './run-inputs.ts';
+import { openRunParts } from './run-parts.ts';
+import type { RunParts } from './run-parts.ts';
+import { stepMetrics, withSynchronisation } from './step-metrics.ts';
+import type { ObservedLookups } from './step-metrics.ts';
 import { HoneError } from '../domain/errors.ts';
-import { deriveSeed, groupId, policyVersion } from '../domain/ids.ts';
+import { deriveSeed, groupId } from '../domain/ids.ts';
 import type { Task } from '../domain/task.ts';
+import { readStepEvents } from '../eval/events.ts';
 import type { StepMetrics } from '../eval/events.ts';
 import type { TaskResult } from '../eval/scores.ts';
 import { computeAdvantages } from '../reward/advantage.ts';
 import { createRewardState, evaluateReward, precisionWeightOf, updateRewardState } from '../reward/spec.ts';
 import type { RewardState } from '../reward/spec.ts';
-import { RolloutBuffer } from '../rollout/buffer.ts';
 import { runEpisode } from '../rollout/episode.ts';
 import { RolloutManager } from '../rollout/manager.ts';
 import type { StepBatch } from '../rollout/manager.ts';
-import { FileStore } from '../sync/file-store.ts';
-import { Publisher } from '../sync/publisher.ts';
-import { ReplicaReconciler } from '../sync/reconciler.ts';
 import { openCorpus } from '../tasks/corpus.ts';
-import type { Corpus } from '../tasks/corpus.ts';
-import { drawTask, drawTasks } from '../tasks/draw.ts';
-import { EmbeddedTrainer } from '../train/embedded-trainer.ts';
+import { drawTasks } from '../tasks/draw.ts';
 import type { TrainSample } from '../train/trainer.ts';
-
-export interface RunObserver {
-  phase(name: string): void;
-  progress(done: number, total: number, text: string): void;
-  note(text: string): void;
-}
 
 export interface TrainRunOptions {
   readonly folder: RunFolder;
+  readonly inputs: RunInputs;
   readonly observer: RunObserver;
   /** Aborting it finishes the step at hand, then stops; the run can be resumed. */
   readonly stop: AbortSignal;
@@ -55,76 +46,39 @@ export type TrainRunOutcome = { readonly kind: 'finished'; readonly results: Run
 
 const BASELINE_TASKS = 256;
 
-/** Loaded once: what every phase of the run works with. */
-interface RunParts {
-  readonly folder: RunFolder;
-  readonly observer: RunObserver;
-  readonly now: () => number;
-  readonly model: LoadedModel;
-  readonly training: Corpus;
-  readonly heldout: Corpus;
-  readonly stack: PolicyStack;
-  readonly trainer: EmbeddedTrainer;
-  readonly publisher: Publisher;
-  readonly reconciler: ReplicaReconciler;
-  readonly buffer: RolloutBuffer;
-}
-
-export async function trainRun({ folder, observer, stop, now }: TrainRunOptions): Promise<TrainRunOutcome> {
-  const { config } = folder;
-  observer.phase(`loading ${config.model} and the corpus`);
-  const size = { maxCharacters: config.tasks.maxCharacters, maxLines: config.tasks.maxLines };
-  const [model, training, heldout] = await Promise.all([loadModel(config.model), openCorpus({ split: 'rl', ...size }), openCorpus({ split: 'heldout', ...size })]);
-  observer.note(`  ${[...model.shapes.values()].reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 1), 0).toLocaleString('en')} parameters; ${training.functions.length} functions of ${training.packages.length} packages to train on, ${heldout.functions.length} of ${heldout.packages.length} held out`);
-  const evalTasks = drawTasks(heldout, { seed: config.eval.seed, count: config.eval.tasks, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
-  checkContext(model, evalTasks, config);
-
-  const trainer = await EmbeddedTrainer.start({
-    configJson: model.folder.config,
-    weights: model.weights,
-    build: config.engine.build,
-    threads: config.engine.threads,
-    microBatchTokens: config.engine.microBatchTokens,
-    objective: { importanceCap: config.algorithm.importanceCap, entropyCoefficient: config.algorithm.entropyCoefficient },
-    optimizer: config.algorithm,
-    replayKeptSets: config.replay.keptSets,
-  });
-  const checkpoint = folder.checkpoints().at(-1) ?? 0;
-  if (checkpoint > 0) await trainer.restore(folder.checkpointPath(checkpoint));
-  const store = await FileStore.open(folder.weightsPath);
-  const publisher = await Publisher.open(store, { runId: config.name, bootVersion: policyVersion(0), bootWeights: model.served, anchorEvery: config.weights.anchorEvery });
-  if (publisher.version > checkpoint)
-    throw new HoneError('run-config-changed', `${folder.path} has published version ${publisher.version} but its newest checkpoint is of step ${checkpoint}.`, { cure: 'Put the missing checkpoint back, or start a new run from the published weights.' });
-  // Killed between checkpoint and publication: the version is published now.
-  if (publisher.version < checkpoint) await publisher.publish(await trainer.served(), model.shapes);
-  const served = publisher.tensors;
-  const stack = await openPolicyStack({ model, served, version: publisher.version, config, corpora: [training, heldout] });
-  const reconciler = new ReplicaReconciler(store, stack.policy, { baseWeights: served, runId: config.name, now });
-  const buffer = RolloutBuffer.open(folder.bufferPath);
-  const parts: RunParts = { folder, observer, now, model, training, heldout, stack, trainer, publisher, reconciler, buffer };
+export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcome> {
+  const { folder, stop } = options;
+  const parts = await openRunParts(options);
   try {
-    folder.append({ event: checkpoint === 0 ? 'run-start' : 'run-resume', step: checkpoint });
-    if (checkpoint > 0) observer.note(`  resuming after step ${checkpoint}; ${buffer.recover(checkpoint).requeued} groups go back to the queue`);
-    else buffer.recover(0);
-    if (config.eval.tasks > 0) await evaluateAt(parts, 'before', evalTasks, stop);
-    if (stop.aborted) return { kind: 'stopped', step: checkpoint };
-    const step = await trainSteps(parts, checkpoint, stop);
-    if (stop.aborted) return { kind: 'stopped', step };
-    if (config.eval.tasks === 0) return { kind: 'finished', results: undefined };
-    await evaluateAt(parts, 'after', evalTasks, stop);
-    if (stop.aborted) return { kind: 'stopped', step };
-    observer.phase('comparing');
-    const results = buildResults({ folder, evalTasks, training, pretraining: await openCorpus({ split: 'pretrain', ...size }), packages: heldout.packages.length });
-    folder.writeJson('results.json', results.table);
-    folder.append({ event: 'run-end', step });
-    return { kind: 'finished', results };
+    return await runPhases(parts, stop);
   } catch (error) {
     if (stop.aborted && !(error instanceof HoneError && error.code !== 'aborted')) return { kind: 'stopped', step: folder.checkpoints().at(-1) ?? 0 };
     throw error;
   } finally {
-    buffer.close();
-    await Promise.allSettled([stack.close(), trainer.close()]);
+    await parts.close();
   }
+}
+
+async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOutcome> {
+  const { folder, observer, checkpoint, buffer, evalTasks, training, heldout } = parts;
+  const { config } = folder;
+  const { requeued } = buffer.recover(checkpoint);
+  folder.append({ event: checkpoint === 0 ? 'run-start' : 'run-resume', step: checkpoint });
+  if (checkpoint > 0) observer.note(`  resuming after step ${checkpoint}; ${requeued} groups go back to the queue`);
+  if (config.eval.tasks > 0) await evaluateAt(parts, 'before', evalTasks, stop);
+  if (stop.aborted) return { kind: 'stopped', step: checkpoint };
+  const step = await trainSteps(parts, stop);
+  if (stop.aborted) return { kind: 'stopped', step };
+  let results: RunResults | undefined;
+  if (config.eval.tasks > 0) {
+    await evaluateAt(parts, 'after', evalTasks, stop);
+    if (stop.aborted) return { kind: 'stopped', step };
+    observer.phase('comparing');
+    results = buildResults({ folder, evalTasks, training, pretraining: await openCorpus({ split: 'pretrain', ...functionSize(config) }), packages: heldout.packages.length });
+    folder.writeJson('results.json', results.table);
+  }
+  folder.append({ event: 'run-end', step });
+  return { kind: 'finished', results };
 }
 
 /** The passes of one moment, each stored as it ends, so that a resumed run does not repeat them. */
@@ -187,13 +141,13 @@ async function measureBaseline(parts: RunParts, stop: AbortSignal): Promise<{ pr
 }
 
 /** Returns the last step that was trained. */
-async function trainSteps(parts: RunParts, checkpoint: number, stop: AbortSignal): Promise<number> {
-  const { folder, observer, now, model, training, stack, trainer, publisher, reconciler, buffer } = parts;
+async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
+  const { folder, observer, now, model, training, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
   const { config } = folder;
   const { algorithm, schedule } = config;
-  if (checkpoint >= algorithm.steps) return checkpoint;
-  let rewardState = (folder.readJson(rewardFile(checkpoint)) as RewardState | undefined) ?? createRewardState(config.reward, await measureBaseline(parts, stop));
-  if (stop.aborted) return checkpoint;
+  const stored = recoverStepRecord(parts);
+  let rewardState = stored?.reward ?? createRewardState(config.reward, config.reward.precisionWeight === 'measured' ? await measureBaseline(parts, stop) : undefined);
+  if (stop.aborted || checkpoint >= algorithm.steps) return checkpoint;
   const lookedUp = new Map<string, readonly number[]>();
   const setting = stack.setting({
     greedy: false,
@@ -206,7 +160,7 @@ async function trainSteps(parts: RunParts, checkpoint: number, stop: AbortSignal
     maxStaleness: schedule.maxStaleness,
     concurrency: schedule.concurrency,
     infraRetries: schedule.infraRetries,
-    taskAt: (ordinal) => drawTask(training, deriveSeed(config.seed, 'task', ordinal), { bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare }),
+    taskAt: (ordinal) => trainingTask(training, ordinal, config),
     currentVersion: () => stack.policy.version,
     runEpisode: async ({ id, ordinal, attempt, task, signal }) => {
       const seed = deriveSeed(config.seed, 'rollout', ordinal, attempt);
@@ -233,34 +187,38 @@ async function trainSteps(parts: RunParts, checkpoint: number, stop: AbortSignal
       const report = await trainer.step({ step, samples: toSamples(batch, config.reward, rewardState, algorithm.advantage) });
       const trained = now();
       const measured = observedMeans(batch);
-      const updated = measured === undefined ? { state: rewardState } : updateRewardState(config.reward, rewardState, measured);
+      const updated: ReturnType<typeof updateRewardState> = measured === undefined ? { state: rewardState } : updateRewardState(config.reward, rewardState, measured);
       rewardState = updated.state;
-      // The reward's state lies beside the checkpoint that it belongs to, and is there before it.
-      folder.writeJson(rewardFile(step), rewardState);
+      const lookups = takeLookups(batch, lookedUp);
+      const sampledNow = (await stack.policy.stats()).sampledTokens;
+      const measurements = (wallMs: number, split: Readonly<Record<string, number>>): StepMetrics =>
+        stepMetrics({
+          batch,
+          lookups,
+          report,
+          beta: config.reward.beta,
+          precisionWeight: precisionWeightOf(rewardState),
+          learningRate: algorithm.learningRate * Math.min(1, step / Math.max(1, algorithm.warmupSteps)),
+          sampledTokens: sampledNow - sampledBefore,
+          wallMs,
+          timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, ...split },
+        });
+      // What the step measured lies beside the checkpoint that it belongs to, and is there before it.
+      folder.writeJson(stepRecordFile(step), { reward: rewardState, metrics: measurements(trained - stepStart, {}) } satisfies StepRecord);
       await trainer.save(folder.checkpointPath(step));
       const saved = now();
       const published = await publisher.publish(await trainer.served(), model.shapes);
       const committed = await reconciler.poll();
       const synced = now();
       manager.stepTrained(step);
-      folder.pruneCheckpoints(config.checkpoints.keep);
-      if ('event' in updated && updated.event !== undefined) folder.append({ ...updated.event, event: 'reward-recalibrated', step });
+      if (updated.event !== undefined) folder.append({ ...updated.event, event: 'reward-recalibrated', step });
       if (!report.applied) folder.append({ event: 'step-skipped', step, reason: 'a gradient was not finite; weights and moments did not move' });
-      const sampledNow = (await stack.policy.stats()).sampledTokens;
-      const metrics = stepMetrics({
-        batch,
-        lookups: takeLookups(batch, lookedUp),
-        report,
+      const metrics = withSynchronisation(measurements(synced - stepStart, { checkpoint: saved - trained, publish: synced - saved }), {
         published,
         pauseMs: committed.kind === 'committed' ? committed.pauseMs : undefined,
-        beta: config.reward.beta,
-        precisionWeight: precisionWeightOf(rewardState),
-        learningRate: algorithm.learningRate * Math.min(1, step / Math.max(1, algorithm.warmupSteps)),
-        sampledTokens: sampledNow - sampledBefore,
-        wallMs: synced - stepStart,
-        timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, checkpoint: saved - trained, publish: synced - saved },
       });
       folder.append({ event: 'step-end', step, version: publisher.version, metrics });
+      folder.pruneCheckpoints(config.checkpoints.keep);
       observer.progress(step, algorithm.steps, progressText(metrics));
       sampledBefore = sampledNow;
       stepStart = now();
@@ -271,7 +229,19 @@ async function trainSteps(parts: RunParts, checkpoint: number, stop: AbortSignal
   return step;
 }
 
-const rewardFile = (step: number): string => `checkpoints/reward-${String(step).padStart(6, '0')}.json`;
+interface StepRecord {
+  readonly reward: RewardState;
+  readonly metrics: StepMetrics;
+}
+
+/** The newest step's record; killed between its checkpoint and its event, the step gets the event now. */
+function recoverStepRecord({ folder, checkpoint, publisher }: RunParts): StepRecord | undefined {
+  // Written by trainSteps.
+  const stored = folder.readJson(stepRecordFile(checkpoint)) as StepRecord | undefined;
+  if (stored === undefined || readStepEvents(folder.events()).some(({ step }) => step === checkpoint)) return stored;
+  folder.append({ event: 'step-end', step: checkpoint, version: publisher.version, metrics: stored.metrics });
+  return stored;
+}
 
 /** Rewards of a whole batch are computed under one state, so that members of a group are comparable. */
 function toSamples(batch: StepBatch, spec: Parameters<typeof evaluateReward>[0], state: RewardState, baseline: 'mean' | 'leave-one-out'): TrainSample[] {
@@ -290,10 +260,11 @@ function observedMeans(batch: StepBatch): { precision: number; recall: number } 
 }
 
 function takeLookups(batch: StepBatch, lookedUp: Map<string, readonly number[]>): ObservedLookups[] {
-  return batch.observed.map(({ task, rollout }) => {
-    const lines = lookedUp.get(rollout.id) ?? [];
+  return batch.observed.flatMap(({ task, rollout }) => {
+    const lines = lookedUp.get(rollout.id);
     lookedUp.delete(rollout.id);
-    return { task, rollout, lines };
+    // Rollouts that an earlier process finished: how many look-ups they made is stored, not on which lines.
+    return lines === undefined ? [] : [{ task, rollout, lines }];
   });
 }
 
