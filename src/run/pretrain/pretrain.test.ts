@@ -18,6 +18,7 @@ const tiny = {
   build: 'plain' as const,
   architecture: { ...recipe.architecture, hiddenSize: 16, intermediateSize: 24, layers: 2, heads: 2, kvHeads: 1, headDim: 8 },
   vocabSize: 640,
+  corpus: { maxCharacters: 160, maxLines: 8 },
   language: { steps: 2, maxTokens: 64 },
   check: { ...recipe.check, steps: 3 },
   tokensPerStep: 512,
