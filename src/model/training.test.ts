@@ -238,6 +238,8 @@ describe('a step', () => {
     const saved = { master: model.master(), optimizer: model.optimizerState() };
     train(model, 2, 2);
     const resumed = TrainingModel.create(engine, QWEN3, livelyWeights(QWEN3, 5));
+    const pending = sequences(8, QWEN3);
+    resumed.accumulate(pending, () => linearLoss(pending, 8).gradients);
     resumed.restore(saved.master, saved.optimizer);
     train(resumed, 2, 2);
     expect(digest(resumed.master())).toBe(digest(model.master()));
