@@ -90,3 +90,26 @@ test('kill -9 at a random moment loses no rollout that was stored', async () => 
   expect(buffer.nextOrdinal()).toBe(stored.length);
   buffer.close();
 });
+
+test('what finished since the last batch is measured by the next one, also after a restart', () => {
+  const buffer = RolloutBuffer.open(':memory:');
+  fill(buffer, 2);
+  buffer.admit(2, groupId('g2'), sampleTask(2), policyVersion(0));
+  buffer.addRollout(2, finishedRollout(2, 0));
+  buffer.drop(1, 'zero-variance');
+  const ids = (): string[] => buffer.unmeasured().observed.map(({ rollout }) => rollout.id);
+  const all = ['g000000-a00', 'g000000-a01', 'g000001-a00', 'g000001-a01', 'g000002-a00'];
+  expect(ids()).toEqual(all);
+  expect(buffer.unmeasured()).toMatchObject({ dropped: { 'zero-variance': 1 }, finished: 2, varied: 1 });
+  buffer.assign(1, [0]);
+  expect(buffer.unmeasured()).toEqual({ observed: [], dropped: {}, finished: 0, varied: 0 });
+  buffer.addRollout(2, finishedRollout(2, 1));
+  buffer.markReady(2);
+  expect(ids()).toEqual(['g000002-a01']);
+  expect(buffer.unmeasured()).toMatchObject({ finished: 1, varied: 1 });
+  // Step 1 has no checkpoint: what it measured is measured again.
+  buffer.recover(0);
+  expect(ids()).toEqual([...all, 'g000002-a01']);
+  expect(buffer.stepGroups(1)).toEqual([]);
+  buffer.close();
+});

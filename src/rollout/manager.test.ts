@@ -52,6 +52,7 @@ test('a synchronous batch is the first groups of the stream that vary, whatever 
     const first = await manager.nextBatch(1);
     expect(first.groups.map((group) => group.ordinal)).toEqual([1, 3, 4]);
     expect(first.dropped).toEqual({ 'zero-variance': 2 });
+    expect(first.observed.map(({ rollout }) => rollout.id)).toEqual([0, 1, 2, 3, 4].flatMap((ordinal) => [`g00000${ordinal}-a00`, `g00000${ordinal}-a01`]));
     trial.version = 1;
     manager.stepTrained(1);
     const second = await manager.nextBatch(2);
