@@ -21,9 +21,10 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   const count = integerOption('--tasks', options['tasks'], { min: 1, max: 100_000 });
   const seed = integerOption('--seed', options['seed'], { min: 0 });
   const lookups = options['lookups'] === false ? 'off' : 'on';
-  const config = resolveConfig({ name: 'eval', model: modelPath, sampling: { temperature: numberOption('--temperature', options['temperature'], { above: 0, max: 5 }) }, harness: { lookups } }, 'the command line');
+  const maxCharacters = integerOption('--max-characters', options['maxCharacters'], { min: 1 });
+  const config = resolveConfig({ name: 'eval', model: modelPath, tasks: { maxCharacters }, sampling: { temperature: numberOption('--temperature', options['temperature'], { above: 0, max: 5 }) }, harness: { lookups } }, 'the command line');
   if (options['dryRun'] === true) {
-    process.stdout.write(`${JSON.stringify({ model: modelPath, split, tasks: count, seed, harness: config.harness, sampling: config.sampling }, null, 2)}\n`);
+    process.stdout.write(`${JSON.stringify({ model: modelPath, split, tasks: count, maxCharacters, seed, harness: config.harness, sampling: config.sampling }, null, 2)}\n`);
     return;
   }
   const progress = createProgress({ stream: process.stderr, now: () => performance.now() });

@@ -35,6 +35,7 @@ program
   .option('--split <split>', 'pretrain, rl or heldout', 'heldout')
   .option('--seed <integer>', 'seed of tasks and draws', '7')
   .option('--temperature <number>', 'of the sampled pass', '1')
+  .option('--max-characters <integer>', 'longest function that tasks are made from', '600')
   .option('--no-lookups', 'take look-ups away')
   .option('--dry-run', 'print what would be done')
   .option('--json', 'print the scores as JSON')

@@ -64,6 +64,10 @@ interface Job {
   readonly tries: number;
 }
 
+/** This many groups in a row without variance, and batches' worth of them, end the run: sampling on would never end. */
+const MIN_FLAT_GROUPS = 100;
+const FLAT_BATCHES = 20;
+
 export class RolloutManager {
   readonly #buffer: RolloutBuffer;
   readonly #options: ManagerOptions;
@@ -78,6 +82,8 @@ export class RolloutManager {
   #varied = 0;
   #dropped: Record<string, number> = {};
   #observed: { task: Task; rollout: Rollout }[] = [];
+  /** Groups without variance since the last one that had some. */
+  #flat = 0;
   #failure: unknown;
   #wake: (() => void) | undefined;
 
@@ -194,12 +200,21 @@ export class RolloutManager {
     const reason = computeAdvantages(group.rollouts).groups[0]?.dropReason;
     if (reason !== undefined) {
       this.#drop(group.ordinal, reason);
+      this.#flat++;
+      if (this.#flat >= Math.max(MIN_FLAT_GROUPS, FLAT_BATCHES * this.#options.groupsPerStep)) throw this.#nothingToLearn(group);
       return;
     }
+    this.#flat = 0;
     this.#varied++;
     this.#buffer.markReady(group.ordinal);
     const rollouts = [...group.rollouts].sort((a, b) => a.attempt - b.attempt);
     this.#ready.push({ ordinal: group.ordinal, id: groupId(`g${group.ordinal}`), task: group.task, admittedVersion: group.admittedVersion, rollouts });
+  }
+
+  #nothingToLearn(last: OpenGroup): HoneError {
+    const reasons = Object.entries(this.#dropped).map(([reason, count]) => `${count} ${reason}`);
+    const failure = last.rollouts.find((rollout) => rollout.failure !== undefined)?.failure;
+    return new HoneError('invalid-rollout', `The last ${this.#flat} groups taught nothing (${reasons.join(', ')}${failure === undefined ? '' : `; last failure: ${failure}`}), so no batch can be filled.`, { cure: 'Look at what the model answers: it may not know the format, or sampling.temperature may be too low for its answers to differ.' });
   }
 
   #dropStale(): void {

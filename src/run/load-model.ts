@@ -33,6 +33,7 @@ export async function loadModel(path: string): Promise<LoadedModel> {
   if (tokenizer.vocabSize > config.vocabSize)
     throw new HoneError('invalid-tokenizer', `${path} has a tokenizer of ${tokenizer.vocabSize} ids for a model of ${config.vocabSize}.`, { cure: 'Copy tokenizer and weights from the same model.' });
   const template = openChatTemplate(folder.chatTemplate, { bos: tokenizer.beginOfSequence, eos: tokenizer.endOfSequence.token });
+  checkMarks(path, tokenizer, template);
   const weights = new Map<string, Float32Array>();
   const served = new Map<string, Uint8Array>();
   for (const name of shapes.keys()) {
@@ -43,4 +44,20 @@ export async function loadModel(path: string): Promise<LoadedModel> {
     served.set(name, tensor.dtype === 'BF16' ? tensor.bytes : new Uint8Array(float32ToBfloat16(values).buffer));
   }
   return { folder, config, tokenizer, template, shapes, weights, served };
+}
+
+/** Marks such as `<|assistant|>`, written out or put together from a role by the template. */
+const MARK = /<[|｜][^|｜<>\s]{1,48}[|｜]>/gu;
+
+/** A mark that the tokenizer breaks up was never seen by the model, which then answers with noise. */
+function checkMarks(path: string, tokenizer: Tokenizer, template: ChatTemplate): void {
+  const messages = [
+    { role: 'user', content: 'question' },
+    { role: 'assistant', content: 'answer' },
+    { role: 'user', content: 'question' },
+  ];
+  const marks = new Set(template.render(messages, { addGenerationPrompt: true }).match(MARK) ?? []);
+  const broken = [...marks, tokenizer.endOfSequence.token].filter((mark) => tokenizer.encode(mark).length !== 1);
+  if (broken.length === 0) return;
+  throw new HoneError('invalid-tokenizer', `The tokenizer of ${path} does not have ${broken.join(', ')} as one token, and the chat template writes it.`, { cure: 'Copy tokenizer.json from the same model as chat_template.jinja, or add it to added_tokens.' });
 }

@@ -103,6 +103,6 @@ export function checkContext(model: LoadedModel, tasks: readonly Task[], config:
     // Answers and look-ups: about as much again for each line at the worst.
     const needed = tokens + changes.length * 64;
     if (needed > model.config.contextLength)
-      throw new HoneError('context-too-small', `Task ${task.id} (${task.environment.functionName}) needs about ${needed} tokens, the model's context is ${model.config.contextLength}.`, { cure: 'Lower tasks.maxCharacters, or use a model with a longer context.' });
+      throw new HoneError('context-too-small', `Task ${task.id} (${task.environment.functionName}) needs about ${needed} tokens, the model's context is ${model.config.contextLength}.`, { cure: 'Lower tasks.maxCharacters (for hone eval: --max-characters), or use a model with a longer context.' });
   }
 }
