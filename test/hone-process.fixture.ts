@@ -65,8 +65,15 @@ export function startHone(args: readonly string[], { cwd, through }: StartOption
   };
 }
 
-export function runHone(args: readonly string[], options: StartOptions): Promise<HoneResult> {
-  return startHone(args, options).result;
+/** A process that outlives the deadline is killed, so that a hanging test leaves nothing running. */
+export async function runHone(args: readonly string[], options: StartOptions & { readonly deadlineMs?: number }): Promise<HoneResult> {
+  const hone = startHone(args, options);
+  const deadline = setTimeout(() => hone.child.kill('SIGKILL'), options.deadlineMs ?? 50_000);
+  try {
+    return await hone.result;
+  } finally {
+    clearTimeout(deadline);
+  }
 }
 
 /** Two small groups a step on short functions, no evaluation: a step takes a fraction of a second. */
