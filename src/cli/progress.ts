@@ -22,7 +22,6 @@ export interface ProgressOptions {
 
 export function createProgress({ stream, now, plainEveryMs = 10_000 }: ProgressOptions): Progress {
   const terminal = stream.isTTY === true;
-  let name = '';
   let phaseStart = now();
   let lastPlain = Number.NEGATIVE_INFINITY;
   let drawn = false;
@@ -33,7 +32,6 @@ export function createProgress({ stream, now, plainEveryMs = 10_000 }: ProgressO
   return {
     phase(next) {
       clear();
-      name = next;
       phaseStart = now();
       lastPlain = Number.NEGATIVE_INFINITY;
       stream.write(`${next}\n`);

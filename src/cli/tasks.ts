@@ -16,14 +16,14 @@ export async function makeTasks(options: Record<string, unknown>): Promise<void>
   const out = String(options['out']);
   const corpus = await openCorpus({ split });
   const tasks = drawTasks(corpus, { seed, count });
-  await writeTasks(out, tasks);
+  writeTasks(out, tasks);
   const summary = summarise(tasks);
   if (options['json'] === true) process.stdout.write(`${JSON.stringify({ out, split, seed, ...summary })}\n`);
   else process.stdout.write(`${tasks.length} tasks from ${corpus.packages.length} packages written to ${out}: ${summary.withBugs} with bugs, ${summary.bugs} bugs, ${summary.changedLines} changed lines.\n`);
 }
 
-export async function inspectTasks(file: string, options: Record<string, unknown>): Promise<void> {
-  const tasks = await readTasks(file);
+export function inspectTasks(file: string, options: Record<string, unknown>): void {
+  const tasks = readTasks(file);
   if (options['json'] === true) {
     process.stdout.write(`${JSON.stringify(summarise(tasks))}\n`);
     return;

@@ -38,7 +38,11 @@ export async function train(configPath: string, options: Record<string, unknown>
   const started = performance.now();
   try {
     progress.note(`hone: run ${config.name}, seed ${config.seed}, in ${relative(process.cwd(), path) || '.'}`);
-    const observer = { phase: progress.phase, progress: progress.update, note: progress.note };
+    const observer = {
+      phase: (name: string) => progress.phase(name),
+      progress: (done: number, total: number, text: string) => progress.update(done, total, text),
+      note: (text: string) => progress.note(text),
+    };
     const inputs = await loadRunInputs(config, observer);
     folder ??= RunFolder.create(path, config);
     const outcome = await trainRun({ folder, inputs, stop: stop.signal, now: () => performance.now(), observer });

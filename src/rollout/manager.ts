@@ -84,7 +84,7 @@ export class RolloutManager {
   #observed: { task: Task; rollout: Rollout }[] = [];
   /** Groups without variance since the last one that had some. */
   #flat = 0;
-  #failure: unknown;
+  #failure: Error | undefined;
   #wake: (() => void) | undefined;
 
   constructor(buffer: RolloutBuffer, options: ManagerOptions) {
@@ -161,7 +161,7 @@ export class RolloutManager {
       if (job === undefined) break;
       const run: Promise<void> = this.#runJob(job)
         .catch((error: unknown) => {
-          this.#failure = error;
+          this.#failure = error instanceof Error ? error : new Error(String(error));
         })
         .finally(() => {
           this.#running.delete(run);

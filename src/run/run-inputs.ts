@@ -32,9 +32,18 @@ export async function loadRunInputs(config: RunConfig, observer: RunObserver): P
   const size = functionSize(config);
   const training = await openCorpus({ split: 'rl', ...size });
   const heldout = await openCorpus({ split: 'heldout', ...size });
-  observer.note(`  ${[...model.shapes.values()].reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 1), 0).toLocaleString('en')} parameters; ${training.functions.length} functions of ${training.packages.length} packages to train on, ${heldout.functions.length} of ${heldout.packages.length} held out`);
-  const evalTasks = drawTasks(heldout, { seed: config.eval.seed, count: config.eval.tasks, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
-  const firstTasks = Array.from({ length: config.algorithm.groupsPerStep }, (_, ordinal) => trainingTask(training, ordinal, config));
+  observer.note(
+    `  ${[...model.shapes.values()].reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 1), 0).toLocaleString('en')} parameters; ${training.functions.length} functions of ${training.packages.length} packages to train on, ${heldout.functions.length} of ${heldout.packages.length} held out`,
+  );
+  const evalTasks = drawTasks(heldout, {
+    seed: config.eval.seed,
+    count: config.eval.tasks,
+    bugShare: config.tasks.bugShare,
+    elsewhereShare: config.tasks.elsewhereShare,
+  });
+  const firstTasks = Array.from({ length: config.algorithm.groupsPerStep }, (_, ordinal) =>
+    trainingTask(training, ordinal, config),
+  );
   checkContext(model, [...evalTasks, ...firstTasks], config);
   return { model, training, heldout, evalTasks };
 }
@@ -45,5 +54,8 @@ export function functionSize({ tasks }: RunConfig): { maxCharacters: number; max
 
 /** The task at a place of the run's stream. */
 export function trainingTask(training: Corpus, ordinal: number, { seed, tasks }: RunConfig): Task {
-  return drawTask(training, deriveSeed(seed, 'task', ordinal), { bugShare: tasks.bugShare, elsewhereShare: tasks.elsewhereShare });
+  return drawTask(training, deriveSeed(seed, 'task', ordinal), {
+    bugShare: tasks.bugShare,
+    elsewhereShare: tasks.elsewhereShare,
+  });
 }

@@ -28,7 +28,17 @@ export interface RunParts extends RunInputs {
   close(): Promise<void>;
 }
 
-export async function openRunParts({ folder, inputs, observer, now }: { folder: RunFolder; inputs: RunInputs; observer: RunObserver; now: () => number }): Promise<RunParts> {
+export async function openRunParts({
+  folder,
+  inputs,
+  observer,
+  now,
+}: {
+  folder: RunFolder;
+  inputs: RunInputs;
+  observer: RunObserver;
+  now: () => number;
+}): Promise<RunParts> {
   const { config } = folder;
   const { model, training, heldout } = inputs;
   const closers: (() => Promise<void> | void)[] = [];
@@ -42,7 +52,10 @@ export async function openRunParts({ folder, inputs, observer, now }: { folder: 
       build: config.engine.build,
       threads: config.engine.threads,
       microBatchTokens: config.engine.microBatchTokens,
-      objective: { importanceCap: config.algorithm.importanceCap, entropyCoefficient: config.algorithm.entropyCoefficient },
+      objective: {
+        importanceCap: config.algorithm.importanceCap,
+        entropyCoefficient: config.algorithm.entropyCoefficient,
+      },
       optimizer: config.algorithm,
       replayKeptSets: config.replay.keptSets,
     });
@@ -50,13 +63,28 @@ export async function openRunParts({ folder, inputs, observer, now }: { folder: 
     const checkpoint = folder.checkpoints().at(-1) ?? 0;
     if (checkpoint > 0) await trainer.restore(folder.checkpointPath(checkpoint));
     const store = await FileStore.open(folder.weightsPath);
-    const publisher = await Publisher.open(store, { runId: config.name, bootVersion: policyVersion(0), bootWeights: model.served, anchorEvery: config.weights.anchorEvery });
+    const publisher = await Publisher.open(store, {
+      runId: config.name,
+      bootVersion: policyVersion(0),
+      bootWeights: model.served,
+      anchorEvery: config.weights.anchorEvery,
+    });
     if (publisher.version > checkpoint)
-      throw new HoneError('run-config-changed', `${folder.path} has published version ${publisher.version} but its newest checkpoint is of step ${checkpoint}.`, { cure: 'Put the missing checkpoint back, or start a new run from the published weights.' });
+      throw new HoneError(
+        'run-config-changed',
+        `${folder.path} has published version ${publisher.version} but its newest checkpoint is of step ${checkpoint}.`,
+        { cure: 'Put the missing checkpoint back, or start a new run from the published weights.' },
+      );
     // Killed between checkpoint and publication: the version is published now.
     if (publisher.version < checkpoint) await publisher.publish(await trainer.served(), model.shapes);
     const served = publisher.tensors;
-    const stack = await openPolicyStack({ model, served, version: publisher.version, config, corpora: [training, heldout] });
+    const stack = await openPolicyStack({
+      model,
+      served,
+      version: publisher.version,
+      config,
+      corpora: [training, heldout],
+    });
     closers.push(() => stack.close());
     const reconciler = new ReplicaReconciler(store, stack.policy, { baseWeights: served, runId: config.name, now });
     const buffer = RolloutBuffer.open(folder.bufferPath);
