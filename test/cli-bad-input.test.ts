@@ -2,7 +2,17 @@
  * Bad input to `hone train`: one sentence with the value and the cure on standard error, a non-zero exit, and nothing
  * written, neither a run folder nor standard output.
  */
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { spawnSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,23 +50,42 @@ describe.concurrent('a config', () => {
     {
       what: 'a mistyped key',
       config: { algorithm: { lerningRate: 1 } },
-      message: /^hone: \S+ has 1 problem: algorithm\.lerningRate is not a known option \(did you mean learningRate\?\)\. Mend these keys; `hone config` lists every option with its unit and default\.$/u,
+      message:
+        /^hone: \S+ has 1 problem: algorithm\.lerningRate is not a known option \(did you mean learningRate\?\)\. Mend these keys; `hone config` lists every option with its unit and default\.$/u,
     },
     { what: 'an unknown section', config: { telemetry: {} }, message: /telemetry is not a known option\. Mend/u },
     {
       what: 'several problems at once',
       config: { seed: -1, engine: { thread: 2 }, sampling: { topP: 2 } },
-      message: /has 3 problems: seed .*; sampling\.topP .*; engine\.thread is not a known option \(did you mean threads\?\)/u,
+      message:
+        /has 3 problems: seed .*; sampling\.topP .*; engine\.thread is not a known option \(did you mean threads\?\)/u,
     },
     {
       what: 'a truncated sampler without replay',
       config: { replay: { keptSets: false } },
-      message: /replay\.keptSets is false while sampling is truncated \(topP 0\.98, .*Set replay\.keptSets to true, or replay\.acknowledgeMismatch to true/u,
+      message:
+        /replay\.keptSets is false while sampling is truncated \(topP 0\.98, .*Set replay\.keptSets to true, or replay\.acknowledgeMismatch to true/u,
     },
-    { what: 'staleness 0 with async', config: { schedule: { maxStaleness: 0 } }, message: /schedule\.maxStaleness is 0 while schedule\.mode is async: .* use schedule\.mode sync/u },
-    { what: 'staleness in sync', config: { schedule: { mode: 'sync', maxStaleness: 2 } }, message: /schedule\.maxStaleness is 2 while schedule\.mode is sync.* use schedule\.mode async/u },
-    { what: 'fewer slots than rollouts', config: { schedule: { concurrency: 8 }, engine: { slots: 4 } }, message: /engine\.slots is 4, fewer than schedule\.concurrency 8: .* Raise slots or lower concurrency/u },
-    { what: 'the report strategy without instructions', config: { harness: { strategy: 'report' } }, message: /harness\.instructions is none, .* Set it to full/u },
+    {
+      what: 'staleness 0 with async',
+      config: { schedule: { maxStaleness: 0 } },
+      message: /schedule\.maxStaleness is 0 while schedule\.mode is async: .* use schedule\.mode sync/u,
+    },
+    {
+      what: 'staleness in sync',
+      config: { schedule: { mode: 'sync', maxStaleness: 2 } },
+      message: /schedule\.maxStaleness is 2 while schedule\.mode is sync.* use schedule\.mode async/u,
+    },
+    {
+      what: 'fewer slots than rollouts',
+      config: { schedule: { concurrency: 8 }, engine: { slots: 4 } },
+      message: /engine\.slots is 4, fewer than schedule\.concurrency 8: .* Raise slots or lower concurrency/u,
+    },
+    {
+      what: 'the report strategy without instructions',
+      config: { harness: { strategy: 'report' } },
+      message: /harness\.instructions is none, .* Set it to full/u,
+    },
   ])('with $what', async ({ what, config, message }) => {
     const path = join(directory, `${what.replaceAll(' ', '-')}.json`);
     writeFileSync(path, JSON.stringify({ name: 'bad', model: 'model', ...config }));
@@ -64,27 +93,44 @@ describe.concurrent('a config', () => {
   });
 
   it('that does not exist, is not JSON, or exports nothing', async () => {
-    await expectRefusal(['train', 'none.json'], /^hone: none\.json could not be read: ENOENT.* Name a config file that exists and loads/u);
+    await expectRefusal(
+      ['train', 'none.json'],
+      /^hone: none\.json could not be read: ENOENT.* Name a config file that exists and loads/u,
+    );
     writeFileSync(join(directory, 'broken.json'), '{"name": ');
-    await expectRefusal(['train', 'broken.json'], /^hone: broken\.json could not be read: .*JSON.* Name a config file/u);
+    await expectRefusal(
+      ['train', 'broken.json'],
+      /^hone: broken\.json could not be read: .*JSON.* Name a config file/u,
+    );
     writeFileSync(join(directory, 'empty.config.ts'), 'export const config = {};\n');
-    await expectRefusal(['train', 'empty.config.ts'], 'hone: empty.config.ts does not export a config object. End it with: export default defineRun({ ... }).');
+    await expectRefusal(
+      ['train', 'empty.config.ts'],
+      'hone: empty.config.ts does not export a config object. End it with: export default defineRun({ ... }).',
+    );
   });
 
   it('overridden by an option that is no number, or of a run that does not exist', async () => {
     const config = writeConfig(directory, 'model');
-    await expectRefusal(['train', config, '--steps', 'many'], 'hone: --steps is many, not a whole number from 1 up. Give a number such as --steps 1.');
-    await expectRefusal(['train', config, '--resume'], 'hone: runs/tiny holds no run to resume. Start it without --resume, or name the right folder.');
+    await expectRefusal(
+      ['train', config, '--steps', 'many'],
+      'hone: --steps is many, not a whole number from 1 up. Give a number such as --steps 1.',
+    );
+    await expectRefusal(
+      ['train', config, '--resume'],
+      'hone: runs/tiny holds no run to resume. Start it without --resume, or name the right folder.',
+    );
   });
 });
 
 describe.concurrent('a model folder', () => {
-  const edit = (file: string, change: (json: Record<string, unknown>) => void) => (folder: string): void => {
-    // Written by the fixture: an object.
-    const json = JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
-    change(json);
-    writeFileSync(join(folder, file), JSON.stringify(json));
-  };
+  const edit =
+    (file: string, change: (json: Record<string, unknown>) => void) =>
+    (folder: string): void => {
+      // Written by the fixture: an object.
+      const json = JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
+      change(json);
+      writeFileSync(join(folder, file), JSON.stringify(json));
+    };
   const cases: readonly { what: string; spoil: (folder: string) => void | Promise<void>; message: RegExp }[] = [
     {
       what: 'without a tensor',
@@ -94,7 +140,8 @@ describe.concurrent('a model folder', () => {
         tensors.delete('model.layers.1.mlp.up_proj.weight');
         await writeSafetensors(path, tensors, { format: 'pt' });
       },
-      message: /^hone: The model's tensors do not fit its config\.json: model\.layers\.1\.mlp\.up_proj\.weight is missing\. Use the weights and the config\.json of the same model, or download/u,
+      message:
+        /^hone: The model's tensors do not fit its config\.json: model\.layers\.1\.mlp\.up_proj\.weight is missing\. Use the weights and the config\.json of the same model, or download/u,
     },
     {
       what: 'with a wrong shape',
@@ -104,25 +151,51 @@ describe.concurrent('a model folder', () => {
     {
       what: 'of an unsupported architecture',
       spoil: edit('config.json', (json) => (json['model_type'] = 'mixtral')),
-      message: /^hone: config\.json has model_type = "mixtral"; expected .*qwen3.* Use a dense Qwen3, Qwen2 or Llama model/u,
+      message:
+        /^hone: config\.json has model_type = "mixtral"; expected .*qwen3.* Use a dense Qwen3, Qwen2 or Llama model/u,
     },
     {
       what: 'with truncated weights',
       spoil: (folder) => truncateSync(join(folder, 'model.safetensors'), 40_000),
-      message: /^hone: \S+model\.safetensors is not a valid safetensors file: .* Download or write the file again; it is truncated/u,
+      message:
+        /^hone: \S+model\.safetensors is not a valid safetensors file: .* Download or write the file again; it is truncated/u,
     },
     {
       what: 'whose tokenizer lacks the tokens that its template writes',
-      spoil: edit('tokenizer.json', (json) => (json['added_tokens'] = (json['added_tokens'] as { content: string }[]).filter(({ content }) => content !== '<|assistant|>'))),
-      message: /^hone: The tokenizer of \S+ does not have <\|assistant\|> as one token, and the chat template writes it\. Copy tokenizer\.json from the same model/u,
+      spoil: edit(
+        'tokenizer.json',
+        (json) =>
+          (json['added_tokens'] = (json['added_tokens'] as { content: string }[]).filter(
+            ({ content }) => content !== '<|assistant|>',
+          )),
+      ),
+      message:
+        /^hone: The tokenizer of \S+ does not have <\|assistant\|> as one token, and the chat template writes it\. Copy tokenizer\.json from the same model/u,
     },
-    { what: 'whose tokenizer names no end of a turn', spoil: edit('tokenizer_config.json', (json) => delete json['eos_token']), message: /^hone: The tokenizer lacks the special tokens eos_token, .* name eos_token in tokenizer_config\.json\.$/u },
-    { what: 'without a chat template', spoil: (folder) => { rmSync(join(folder, 'chat_template.jinja')); edit('tokenizer_config.json', (json) => delete json['chat_template'])(folder); }, message: /has no chat template\. Add chat_template\.jinja/u },
-    { what: 'without its tokenizer', spoil: (folder) => rmSync(join(folder, 'tokenizer.json')), message: /has no tokenizer\.json\. Point at a complete Hugging Face folder/u },
+    {
+      what: 'whose tokenizer names no end of a turn',
+      spoil: edit('tokenizer_config.json', (json) => delete json['eos_token']),
+      message:
+        /^hone: The tokenizer lacks the special tokens eos_token, .* name eos_token in tokenizer_config\.json\.$/u,
+    },
+    {
+      what: 'without a chat template',
+      spoil: (folder) => {
+        rmSync(join(folder, 'chat_template.jinja'));
+        edit('tokenizer_config.json', (json) => delete json['chat_template'])(folder);
+      },
+      message: /has no chat template\. Add chat_template\.jinja/u,
+    },
+    {
+      what: 'without its tokenizer',
+      spoil: (folder) => rmSync(join(folder, 'tokenizer.json')),
+      message: /has no tokenizer\.json\. Point at a complete Hugging Face folder/u,
+    },
     {
       what: 'with a context too small for a task',
       spoil: edit('config.json', (json) => (json['max_position_embeddings'] = 128)),
-      message: /^hone: Task [0-9a-f]{16} \(\S+\) needs about \d+ tokens, the model's context is 128\. Lower tasks\.maxCharacters \(for hone eval: --max-characters\), or use a model with a longer context\.$/u,
+      message:
+        /^hone: Task [0-9a-f]{16} \(\S+\) needs about \d+ tokens, the model's context is 128\. Lower tasks\.maxCharacters \(for hone eval: --max-characters\), or use a model with a longer context\.$/u,
     },
   ];
   it.each(cases)('$what', async ({ what, spoil, message }) => {
@@ -133,7 +206,10 @@ describe.concurrent('a model folder', () => {
   });
 
   it('that is not there', async () => {
-    await expectRefusal(['train', writeConfig(directory, 'nowhere', { name: 'nowhere' })], /^hone: The model folder nowhere has no config\.json\. Point at a complete Hugging Face folder/u);
+    await expectRefusal(
+      ['train', writeConfig(directory, 'nowhere', { name: 'nowhere' })],
+      /^hone: The model folder nowhere has no config\.json\. Point at a complete Hugging Face folder/u,
+    );
   });
 });
 
@@ -143,13 +219,24 @@ it('a checkout without its corpus', () => {
   cpSync(join(repository, 'package.json'), join(checkout, 'package.json'));
   symlinkSync(join(repository, 'node_modules'), join(checkout, 'node_modules'));
   const run = (): string => {
-    const { stderr, status } = spawnSync(process.execPath, [join(checkout, 'bin', 'hone.js'), 'train', writeConfig(directory, 'model')], { cwd: directory, encoding: 'utf8' });
+    const { stderr, status } = spawnSync(
+      process.execPath,
+      [join(checkout, 'bin', 'hone.js'), 'train', writeConfig(directory, 'model')],
+      { cwd: directory, encoding: 'utf8' },
+    );
     expect(status).toBe(1);
     return stderr.trim().split('\n').at(-1) ?? '';
   };
-  expect(run()).toBe(`hone: There is no corpus workspace at ${join(checkout, 'corpus')}. Run \`npm ci\` in the root of the repository: it installs the corpus workspace.`);
+  expect(run()).toBe(
+    `hone: There is no corpus workspace at ${join(checkout, 'corpus')}. Run \`npm ci\` in the root of the repository: it installs the corpus workspace.`,
+  );
   mkdirSync(join(checkout, 'corpus'));
-  writeFileSync(join(checkout, 'corpus', 'package.json'), '{ "dependencies": { "a-package-that-nobody-installed": "1.0.0" } }');
-  expect(run()).toMatch(/^hone: 1 of the 1 corpus packages are not installed \(first: a-package-that-nobody-installed\)\. Run `npm ci`/u);
+  writeFileSync(
+    join(checkout, 'corpus', 'package.json'),
+    '{ "dependencies": { "a-package-that-nobody-installed": "1.0.0" } }',
+  );
+  expect(run()).toMatch(
+    /^hone: 1 of the 1 corpus packages are not installed \(first: a-package-that-nobody-installed\)\. Run `npm ci`/u,
+  );
   expect(existsSync(join(directory, 'runs'))).toBe(false);
 });

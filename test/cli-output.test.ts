@@ -26,17 +26,26 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 describe('hone train', () => {
   it('--dry-run prints the config with every default and does nothing', async () => {
     const config = writeConfig(directory, 'no-such-model', { name: 'dry' });
-    const { code, stdout, stderr } = await runHone(['train', config, '--dry-run', '--name', 'other', '--seed', '9', '--steps', '2'], { cwd: directory });
+    const { code, stdout, stderr } = await runHone(
+      ['train', config, '--dry-run', '--name', 'other', '--seed', '9', '--steps', '2'],
+      { cwd: directory },
+    );
     expect(code).toBe(0);
     expect(stderr).toBe('');
     const written = JSON.parse(readFileSync(config, 'utf8')) as { algorithm: object };
-    const expected = resolveConfig({ ...written, name: 'other', seed: 9, algorithm: { ...written.algorithm, steps: 2 } }, 'test');
+    const expected = resolveConfig(
+      { ...written, name: 'other', seed: 9, algorithm: { ...written.algorithm, steps: 2 } },
+      'test',
+    );
     expect(JSON.parse(stdout)).toEqual(JSON.parse(JSON.stringify(expected)));
     expect(existsSync(join(directory, 'runs'))).toBe(false);
   });
 
   it('says within five seconds what it does, in plain lines, and ends with where it wrote', async () => {
-    const config = writeConfig(directory, 'model', { name: 'plain', algorithm: { steps: 2, groupSize: 4, groupsPerStep: 2 } });
+    const config = writeConfig(directory, 'model', {
+      name: 'plain',
+      algorithm: { steps: 2, groupSize: 4, groupsPerStep: 2 },
+    });
     const started = performance.now();
     await using hone = startHone(['train', config, '--runs', 'elsewhere'], { cwd: directory });
     if (hone.child.stderr === null) throw new Error('standard error is not piped');
@@ -55,11 +64,18 @@ describe('hone train', () => {
     expect(page.stdout).toBe('written to page.html\n');
     expect(readFileSync(join(directory, 'page.html'), 'utf8')).toContain('<svg');
     const table = await runHone(['report', 'elsewhere/plain', '--json'], { cwd: directory });
-    expect([table.code, table.stdout, table.stderr]).toEqual([1, '', 'hone: elsewhere/plain has no results yet. Let the run finish, or resume it; hone report without --json draws its curves so far.\n']);
+    expect([table.code, table.stdout, table.stderr]).toEqual([
+      1,
+      '',
+      'hone: elsewhere/plain has no results yet. Let the run finish, or resume it; hone report without --json draws its curves so far.\n',
+    ]);
   });
 
   it('--json prints one document on standard output, also without an evaluation', async () => {
-    const config = writeConfig(directory, 'model', { name: 'document', algorithm: { steps: 1, groupSize: 4, groupsPerStep: 2 } });
+    const config = writeConfig(directory, 'model', {
+      name: 'document',
+      algorithm: { steps: 1, groupSize: 4, groupsPerStep: 2 },
+    });
     const { code, stdout } = await runHone(['train', config, '--json'], { cwd: directory });
     expect(code).toBe(0);
     expect(JSON.parse(stdout)).toEqual({ run: join('runs', 'document'), results: null });
@@ -70,14 +86,18 @@ describe('the other commands', () => {
   it('are listed by --help, and a mistyped one exits with 1', async () => {
     const help = await runHone(['--help'], { cwd: directory });
     expect(help.code).toBe(0);
-    for (const verb of ['train', 'eval', 'pretrain', 'tasks', 'report', 'config']) expect(help.stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'mu'));
+    for (const verb of ['train', 'eval', 'pretrain', 'tasks', 'report', 'config'])
+      expect(help.stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'mu'));
     const wrong = await runHone(['trian', 'x'], { cwd: directory });
     expect(wrong.code).toBe(1);
     expect(wrong.stderr).toMatch(/unknown command 'trian'\n.*train/u);
   });
 
   it('eval prints one JSON document with both passes', async () => {
-    const { code, stdout, stderr } = await runHone(['eval', 'model', '--tasks', '6', '--max-characters', '240', '--json'], { cwd: directory });
+    const { code, stdout, stderr } = await runHone(
+      ['eval', 'model', '--tasks', '6', '--max-characters', '240', '--json'],
+      { cwd: directory },
+    );
     expect(code, stderr).toBe(0);
     const table = JSON.parse(stdout) as { tasks: number; rows: { label: string; scores: object }[] };
     expect(table.tasks).toBe(6);
@@ -85,16 +105,21 @@ describe('the other commands', () => {
   });
 
   it('tasks make writes valid tasks, the same ones for the same seed, and inspect shows them', async () => {
-    const make = (file: string, seed: string): Promise<{ code: number | null; stdout: string }> => runHone(['tasks', 'make', '--out', file, '--count', '12', '--seed', seed, '--json'], { cwd: directory });
+    const make = (file: string, seed: string): Promise<{ code: number | null; stdout: string }> =>
+      runHone(['tasks', 'make', '--out', file, '--count', '12', '--seed', seed, '--json'], { cwd: directory });
     const [made] = [await make('a.jsonl', '3'), await make('b.jsonl', '3'), await make('c.jsonl', '4')];
     expect(JSON.parse(made.stdout)).toMatchObject({ out: 'a.jsonl', split: 'rl', seed: 3, tasks: 12 });
     const text = (file: string): string => readFileSync(join(directory, file), 'utf8');
     expect(text('b.jsonl')).toBe(text('a.jsonl'));
     expect(text('c.jsonl')).not.toBe(text('a.jsonl'));
-    const tasks = text('a.jsonl').trim().split('\n').map((line) => taskSchema.parse(JSON.parse(line)));
+    const tasks = text('a.jsonl')
+      .trim()
+      .split('\n')
+      .map((line) => taskSchema.parse(JSON.parse(line)));
     expect(tasks).toHaveLength(12);
     const inspected = await runHone(['tasks', 'inspect', 'a.jsonl', '--id', tasks[4]?.id ?? ''], { cwd: directory });
     expect(inspected.stdout.startsWith(`${tasks[4]?.id}  ${tasks[4]?.environment.package}@`)).toBe(true);
-    for (const bug of tasks[4]?.gold.bugs ?? []) expect(inspected.stdout).toContain(`bug at line ${bug.startLine}: ${bug.category}`);
+    for (const bug of tasks[4]?.gold.bugs ?? [])
+      expect(inspected.stdout).toContain(`bug at line ${bug.startLine}: ${bug.category}`);
   });
 });

@@ -41,12 +41,20 @@ export interface StartOptions {
 
 export function startHone(args: readonly string[], { cwd, through }: StartOptions): HoneProcess {
   const command = [process.execPath, LAUNCHER, ...args];
-  const child = through === undefined ? spawn(process.execPath, command.slice(1), { cwd, stdio: ['ignore', 'pipe', 'pipe'] }) : spawn('sh', ['-c', through, 'sh', ...command], { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child =
+    through === undefined
+      ? spawn(process.execPath, command.slice(1), { cwd, stdio: ['ignore', 'pipe', 'pipe'] })
+      : spawn('sh', ['-c', through, 'sh', ...command], { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
   let stdout = '';
   let stderr = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
   child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-  const result = once(child, 'close').then(([code, signal]): HoneResult => ({ code: code as number | null, signal: signal as NodeJS.Signals | null, stdout, stderr }));
+  const result = once(child, 'close').then(([code, signal]): HoneResult => ({
+    code: code as number | null,
+    signal: signal as NodeJS.Signals | null,
+    stdout,
+    stderr,
+  }));
   return {
     child,
     result,
@@ -66,7 +74,10 @@ export function startHone(args: readonly string[], { cwd, through }: StartOption
 }
 
 /** A process that outlives the deadline is killed, so that a hanging test leaves nothing running. */
-export async function runHone(args: readonly string[], options: StartOptions & { readonly deadlineMs?: number }): Promise<HoneResult> {
+export async function runHone(
+  args: readonly string[],
+  options: StartOptions & { readonly deadlineMs?: number },
+): Promise<HoneResult> {
   const hone = startHone(args, options);
   const deadline = setTimeout(() => hone.child.kill('SIGKILL'), options.deadlineMs ?? 50_000);
   try {
@@ -102,16 +113,23 @@ export function readSteps(run: string): StepEvent[] {
 export function timelessSteps(run: string): unknown[] {
   return readSteps(run).map(({ time: _time, metrics, ...event }) => ({
     ...event,
-    metrics: Object.fromEntries(Object.entries(metrics).filter(([key]) => !key.startsWith('speed/') && key !== 'sync/pause_ms')),
+    metrics: Object.fromEntries(
+      Object.entries(metrics).filter(([key]) => !key.startsWith('speed/') && key !== 'sync/pause_ms'),
+    ),
   }));
 }
 
 /** Of master weights and both moments, by tensor name. */
 export async function newestCheckpointHash(run: string): Promise<string> {
-  const name = readdirSync(join(run, 'checkpoints')).filter((file) => file.endsWith('.safetensors')).toSorted().at(-1) ?? '';
+  const name =
+    readdirSync(join(run, 'checkpoints'))
+      .filter((file) => file.endsWith('.safetensors'))
+      .toSorted()
+      .at(-1) ?? '';
   const { tensors } = await readSafetensors(join(run, 'checkpoints', name));
   const hash = createHash('sha256').update(name);
-  for (const [tensor, { bytes }] of [...tensors].toSorted(([one], [other]) => (one < other ? -1 : 1))) hash.update(tensor).update(bytes);
+  for (const [tensor, { bytes }] of [...tensors].toSorted(([one], [other]) => (one < other ? -1 : 1)))
+    hash.update(tensor).update(bytes);
   return hash.digest('hex');
 }
 

@@ -9,7 +9,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import { afterAll, beforeAll, expect, it } from 'vitest';
 
-import { newestCheckpointHash, readGroups, readPointer, readSteps, runHone, startHone, timelessSteps, writeConfig } from './hone-process.fixture.ts';
+import {
+  newestCheckpointHash,
+  readGroups,
+  readPointer,
+  readSteps,
+  runHone,
+  startHone,
+  timelessSteps,
+  writeConfig,
+} from './hone-process.fixture.ts';
 import type { HoneProcess } from './hone-process.fixture.ts';
 import { writeTinyModel } from './tiny-model.fixture.ts';
 import { createRandom } from '../src/domain/ids.ts';
@@ -35,7 +44,11 @@ function writeRun(name: string, mode: 'sync' | 'async'): string {
 }
 
 /** Kills the run at the moment and checks that what it had stored is still what the kill before left. */
-async function killAt(run: string, args: readonly string[], moment: (hone: HoneProcess) => Promise<void>): Promise<void> {
+async function killAt(
+  run: string,
+  args: readonly string[],
+  moment: (hone: HoneProcess) => Promise<void>,
+): Promise<void> {
   await using hone = startHone(args, { cwd: directory });
   await moment(hone);
   hone.child.kill('SIGKILL');
@@ -70,12 +83,18 @@ async function killAndFinish(name: string, seed: number, mode: 'sync' | 'async')
   const random = createRandom(seed);
   const stored = new Map<string, number>();
   const trained = new Map<number, number | null>();
-  const moments = [afterDelay(random.below(400)), afterCheckpoint(run), afterDelay(random.below(150)), afterCheckpoint(run)];
+  const moments = [
+    afterDelay(random.below(400)),
+    afterCheckpoint(run),
+    afterDelay(random.below(150)),
+    afterCheckpoint(run),
+  ];
   for (const [kill, moment] of moments.entries()) {
     await killAt(run, ['train', config, ...(kill === 0 ? [] : ['--resume'])], moment);
     for (const group of readGroups(run)) {
       for (const id of group.rollouts) stored.set(id, group.ordinal);
-      if (trained.has(group.ordinal)) expect([group.state, group.step]).toEqual(['trained', trained.get(group.ordinal)]);
+      if (trained.has(group.ordinal))
+        expect([group.state, group.step]).toEqual(['trained', trained.get(group.ordinal)]);
       if (group.state === 'trained') trained.set(group.ordinal, group.step);
     }
   }
@@ -87,30 +106,47 @@ async function killAndFinish(name: string, seed: number, mode: 'sync' | 'async')
   const groups = readGroups(run);
   const kept = new Set(groups.flatMap(({ rollouts }) => rollouts));
   expect([...stored.keys()].filter((id) => !kept.has(id))).toEqual([]);
-  for (const group of groups.filter(({ ordinal }) => trained.has(ordinal))) expect([group.state, group.step]).toEqual(['trained', trained.get(group.ordinal)]);
-  for (let step = 1; step <= STEPS; step++) expect(groups.filter((group) => group.state === 'trained' && group.step === step)).toHaveLength(GROUPS_PER_STEP);
+  for (const group of groups.filter(({ ordinal }) => trained.has(ordinal)))
+    expect([group.state, group.step]).toEqual(['trained', trained.get(group.ordinal)]);
+  for (let step = 1; step <= STEPS; step++)
+    expect(groups.filter((group) => group.state === 'trained' && group.step === step)).toHaveLength(GROUPS_PER_STEP);
   expect(readSteps(run).map(({ step }) => step)).toEqual(Array.from({ length: STEPS }, (_, index) => index + 1));
   expect(readPointer(run)).toBe(`${name}/weight_v${String(STEPS).padStart(6, '0')}`);
   return run;
 }
 
-it('killed four times, a synchronous run ends with the bits and measurements of an undisturbed one', { timeout: 90_000 }, async () => {
-  const [reference, killed] = await Promise.all([
-    runHone(['train', writeRun('whole', 'sync')], { cwd: directory }).then(({ code, stderr }) => {
-      expect(code, stderr).toBe(0);
-      return join(directory, 'runs', 'whole');
-    }),
-    killAndFinish('killed', 11, 'sync'),
-  ]);
-  expect(await newestCheckpointHash(killed)).toBe(await newestCheckpointHash(reference));
-  expect(withoutLostMeasurements(killed)).toEqual(withoutLostMeasurements(reference));
-});
+it(
+  'killed four times, a synchronous run ends with the bits and measurements of an undisturbed one',
+  { timeout: 90_000 },
+  async () => {
+    const [reference, killed] = await Promise.all([
+      runHone(['train', writeRun('whole', 'sync')], { cwd: directory }).then(({ code, stderr }) => {
+        expect(code, stderr).toBe(0);
+        return join(directory, 'runs', 'whole');
+      }),
+      killAndFinish('killed', 11, 'sync'),
+    ]);
+    expect(await newestCheckpointHash(killed)).toBe(await newestCheckpointHash(reference));
+    expect(withoutLostMeasurements(killed)).toEqual(withoutLostMeasurements(reference));
+  },
+);
 
-it('killed four times, an asynchronous run loses no finished rollout and trains none twice', { timeout: 90_000 }, async () => {
-  await killAndFinish('killed-async', 12, 'async');
-});
+it(
+  'killed four times, an asynchronous run loses no finished rollout and trains none twice',
+  { timeout: 90_000 },
+  async () => {
+    await killAndFinish('killed-async', 12, 'async');
+  },
+);
 
 /** Which lines were looked up is not stored, and a version that a killed process published was not weighed. */
 function withoutLostMeasurements(run: string): unknown[] {
-  return timelessSteps(run).map((event) => JSON.parse(JSON.stringify(event, (key, value: unknown) => (/^rollout\/lookup_rate|^sync\//u.test(key) ? undefined : value))) as unknown);
+  return timelessSteps(run).map(
+    (event) =>
+      JSON.parse(
+        JSON.stringify(event, (key, value: unknown) =>
+          /^rollout\/lookup_rate|^sync\//u.test(key) ? undefined : value,
+        ),
+      ) as unknown,
+  );
 }

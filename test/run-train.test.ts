@@ -8,7 +8,15 @@ import { join } from 'node:path';
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
-import { newestCheckpointHash, readGroups, readPointer, readSteps, runHone, timelessSteps, writeConfig } from './hone-process.fixture.ts';
+import {
+  newestCheckpointHash,
+  readGroups,
+  readPointer,
+  readSteps,
+  runHone,
+  timelessSteps,
+  writeConfig,
+} from './hone-process.fixture.ts';
 import { writeTinyModel } from './tiny-model.fixture.ts';
 import { checkSegment } from '../src/domain/rollout.ts';
 import { RolloutBuffer } from '../src/rollout/buffer.ts';
@@ -43,7 +51,9 @@ describe('an asynchronous run with an evaluation', () => {
 
   it('leaves the events of every step, in order', () => {
     const steps = readSteps(run);
-    expect(steps.map(({ step, version }) => [step, version])).toEqual(Array.from({ length: STEPS }, (_, index) => [index + 1, index + 1]));
+    expect(steps.map(({ step, version }) => [step, version])).toEqual(
+      Array.from({ length: STEPS }, (_, index) => [index + 1, index + 1]),
+    );
     const kinds = readEvents(run).map(({ event }) => event);
     expect(kinds[0]).toBe('run-start');
     expect(kinds.at(-1)).toBe('run-end');
@@ -89,7 +99,11 @@ describe('an asynchronous run with an evaluation', () => {
             checkSegment(segment);
             for (const { version } of segment.versions) expect(step - 1 - version).toBeLessThanOrEqual(MAX_STALENESS);
           }
-        expect(rollouts.flatMap(({ segments }) => segments).reduce((sum, { trained: mask }) => sum + mask.reduce((a, b) => a + b, 0), 0)).toBe(tokens);
+        expect(
+          rollouts
+            .flatMap(({ segments }) => segments)
+            .reduce((sum, { trained: mask }) => sum + mask.reduce((a, b) => a + b, 0), 0),
+        ).toBe(tokens);
       }
     } finally {
       buffer.close();

@@ -32,13 +32,25 @@ const FOLLOWERS: readonly (readonly [token: string, next: string, logit: number]
 ];
 
 /** Overrides go into config.json as they are; the weights are always those of the sizes above. */
-export async function writeTinyModel(path: string, { contextLength = 1024 }: { contextLength?: number } = {}): Promise<void> {
-  const tokenizerJson = trainTokenizer(Array.from({ length: 40 }, () => 'ok look return const function'), {
-    vocabSize: 304,
-    specialTokens: [TEXT, END, '<|system|>', '<|user|>', ASSISTANT],
-    addedTokens: [...Object.values(WORD_DIFF_MARKS), ...BUG_CATEGORIES.filter((category) => category.includes('-'))],
-  });
-  const tokenizerConfig = { bos_token: TEXT, eos_token: END, pad_token: TEXT, clean_up_tokenization_spaces: false, chat_template: CHAT_TEMPLATE };
+export async function writeTinyModel(
+  path: string,
+  { contextLength = 1024 }: { contextLength?: number } = {},
+): Promise<void> {
+  const tokenizerJson = trainTokenizer(
+    Array.from({ length: 40 }, () => 'ok look return const function'),
+    {
+      vocabSize: 304,
+      specialTokens: [TEXT, END, '<|system|>', '<|user|>', ASSISTANT],
+      addedTokens: [...Object.values(WORD_DIFF_MARKS), ...BUG_CATEGORIES.filter((category) => category.includes('-'))],
+    },
+  );
+  const tokenizerConfig = {
+    bos_token: TEXT,
+    eos_token: END,
+    pad_token: TEXT,
+    clean_up_tokenization_spaces: false,
+    chat_template: CHAT_TEMPLATE,
+  };
   const tokenizer = openTokenizer(tokenizerJson, tokenizerConfig);
   const configJson = {
     architectures: ['Qwen3ForCausalLM'],
@@ -66,16 +78,33 @@ export async function writeTinyModel(path: string, { contextLength = 1024 }: { c
     const vector = embeddings.subarray(from, from + HIDDEN_SIZE);
     const norm = Math.hypot(...vector);
     // The last norm makes the hidden vector sqrt(hidden size) long; it points where the embedding does.
-    for (let index = 0; index < HIDDEN_SIZE; index++) head[to + index] = (head[to + index] ?? 0) + (logit * (vector[index] ?? 0)) / (norm * Math.sqrt(HIDDEN_SIZE));
+    for (let index = 0; index < HIDDEN_SIZE; index++)
+      head[to + index] = (head[to + index] ?? 0) + (logit * (vector[index] ?? 0)) / (norm * Math.sqrt(HIDDEN_SIZE));
   }
   const shapes = parameterShapes(config);
-  const tensors = new Map([...weights].map(([name, values]) => [name, { dtype: 'BF16' as const, shape: shapes.get(name) ?? [], bytes: new Uint8Array(float32ToBfloat16(values).buffer) }]));
-  await writeModelFolder(path, { config: configJson, tokenizerJson, tokenizerConfig, chatTemplate: CHAT_TEMPLATE, tensors });
+  const tensors = new Map(
+    [...weights].map(([name, values]) => [
+      name,
+      {
+        dtype: 'BF16' as const,
+        shape: shapes.get(name) ?? [],
+        bytes: new Uint8Array(float32ToBfloat16(values).buffer),
+      },
+    ]),
+  );
+  await writeModelFolder(path, {
+    config: configJson,
+    tokenizerJson,
+    tokenizerConfig,
+    chatTemplate: CHAT_TEMPLATE,
+    tensors,
+  });
 
   function idOf(token: string): number {
     const ids = tokenizer.encode(token);
     const [id] = ids;
-    if (ids.length !== 1 || id === undefined) throw new Error(`${JSON.stringify(token)} is ${ids.length} tokens, not one`);
+    if (ids.length !== 1 || id === undefined)
+      throw new Error(`${JSON.stringify(token)} is ${ids.length} tokens, not one`);
     return id;
   }
 }
