@@ -2,7 +2,7 @@
  * A run that is killed with SIGKILL at seeded moments and resumed each time: no finished rollout is lost, no group is
  * trained twice, every step has its event, and in synchronous mode the bits are those of a run that nobody touched.
  */
-import { existsSync, mkdtempSync, rmSync, watch } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync, watch } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -111,6 +111,7 @@ async function killAndFinish(name: string, seed: number, mode: 'sync' | 'async')
   for (let step = 1; step <= STEPS; step++)
     expect(groups.filter((group) => group.state === 'trained' && group.step === step)).toHaveLength(GROUPS_PER_STEP);
   expect(readSteps(run).map(({ step }) => step)).toEqual(Array.from({ length: STEPS }, (_, index) => index + 1));
+  expect(readdirSync(join(run, 'checkpoints')).filter((file) => file.endsWith('.tmp'))).toEqual([]);
   expect(readPointer(run)).toBe(`${name}/weight_v${String(STEPS).padStart(6, '0')}`);
   return run;
 }

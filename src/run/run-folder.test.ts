@@ -1,13 +1,13 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 import { afterEach, beforeEach, expect, test } from 'vitest';
 
 import { resolveConfig } from './config.ts';
-import { RunFolder } from './run-folder.ts';
+import { RunFolder, stepRecordFile } from './run-folder.ts';
 
 const config = resolveConfig({ name: 'r', model: 'models/nano' }, 'test');
 let parent = '';
@@ -59,7 +59,17 @@ test('checkpoints are listed by step and pruned from the oldest', () => {
   for (const step of [3, 1, 10]) writeFileSync(folder.checkpointPath(step), '');
   writeFileSync(join(path, 'checkpoints', 'step-000011.safetensors.tmp'), '');
   expect(folder.checkpoints()).toEqual([1, 3, 10]);
+  folder.writeJson(stepRecordFile(1), {});
   folder.pruneCheckpoints(2);
   expect(folder.checkpoints()).toEqual([3, 10]);
   folder.release();
+  // What was half written goes when the run is resumed.
+  RunFolder.resume(path, config).release();
+  expect(readdirSync(join(path, 'checkpoints')).sort()).toEqual(['step-000003.safetensors', 'step-000010.safetensors']);
+});
+
+test('a lock of an earlier process with the same number is not in use', () => {
+  RunFolder.create(path, config).release();
+  writeFileSync(join(path, 'run.lock'), JSON.stringify({ pid: process.pid, startedMs: performance.timeOrigin - 1000 }));
+  RunFolder.resume(path, config).release();
 });

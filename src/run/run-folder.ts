@@ -50,6 +50,7 @@ export class RunFolder {
       throw new HoneError('run-config-changed', `${path} was begun under another config: ${changes.join('; ')}.`, { cure: 'Put these values back to resume, or start a new run under another --name.' });
     lock(path);
     dropHalfLine(join(path, 'events.jsonl'));
+    dropHalfFiles(join(path, 'checkpoints'));
     return new RunFolder(path, config, clock);
   }
 
@@ -180,6 +181,11 @@ function isAlive({ pid, startedMs }: LockOwner): boolean {
     // EPERM: it lives, under another user.
     return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
+}
+
+/** What a killed process was still writing: a checkpoint without its name is as large as one with it. */
+function dropHalfFiles(directory: string): void {
+  for (const name of readdirSync(directory)) if (name.endsWith('.tmp')) rmSync(join(directory, name), { force: true });
 }
 
 function dropHalfLine(file: string): void {
