@@ -152,12 +152,12 @@ test('an error that is a bug surfaces to the caller instead of hanging the run',
 test('groups that never vary end the run with their reasons instead of sampling forever', async () => {
   const flat = RolloutBuffer.open(':memory:');
   const silent = createTrial(flat, { outcome: ({ ordinal, attempt }) => finishedRollout(ordinal, attempt, { recall: 0 }) });
-  await expect(silent.manager.nextBatch(1)).rejects.toThrow('The last 100 groups taught nothing (100 zero-variance), so no batch can be filled.');
+  await expect(silent.manager.nextBatch(1)).rejects.toThrow('The last 200 groups taught nothing (200 zero-variance), so no batch can be filled.');
   await silent.manager.stop();
   flat.close();
   const broken = RolloutBuffer.open(':memory:');
   const failing = createTrial(broken, { outcome: ({ ordinal, attempt }) => finishedRollout(ordinal, attempt, { status: 'infra-failed' }) });
-  await expect(failing.manager.nextBatch(1)).rejects.toThrow('(100 too-few-members; last failure: the engine went away)');
+  await expect(failing.manager.nextBatch(1)).rejects.toThrow('(200 too-few-members; last failure: the engine went away)');
   await failing.manager.stop();
   broken.close();
 });

@@ -65,7 +65,7 @@ interface Job {
 }
 
 /** This many groups in a row without variance, and batches' worth of them, end the run: sampling on would never end. */
-const MIN_FLAT_GROUPS = 100;
+const MIN_FLAT_GROUPS = 200;
 const FLAT_BATCHES = 20;
 
 export class RolloutManager {
