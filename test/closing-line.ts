@@ -1,4 +1,7 @@
-/** Closes a test run with `N passed, N failed` alone on a line, whatever other reporters print. */
+/**
+ * Closes a test run with `N passed, N failed` alone on a line, whatever other reporters print.
+ * Invariant: whatever makes the run fail is counted as failed, also a file that does not load and a hook that throws.
+ */
 import type { Reporter, TestModule } from 'vitest/node';
 
 export default class ClosingLine implements Reporter {
@@ -7,15 +10,15 @@ export default class ClosingLine implements Reporter {
     let failed = unhandledErrors.length;
     let skipped = 0;
     for (const module of modules) {
-      let ran = 0;
       for (const test of module.children.allTests()) {
-        ran++;
         const { state } = test.result();
         if (state === 'passed') passed++;
         else if (state === 'failed') failed++;
         else skipped++;
       }
-      if (module.state() === 'failed' && ran === 0) failed++;
+      // Errors outside of tests: of the file itself, and of hooks.
+      failed += module.errors().length;
+      for (const suite of module.children.allSuites()) failed += suite.errors().length;
     }
     // Registered on exit so that the line comes after every other reporter's summary.
     process.once('exit', () => {
