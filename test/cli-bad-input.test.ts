@@ -205,6 +205,17 @@ describe.concurrent('a model folder', () => {
     await expectRefusal(['train', writeConfig(directory, name, { name })], message);
   });
 
+  it('whose template cannot render the tools of the report strategy', async () => {
+    const config = writeConfig(directory, 'model', {
+      name: 'no-tools',
+      harness: { strategy: 'report', instructions: 'full' },
+    });
+    await expectRefusal(
+      ['train', config],
+      'hone: harness.strategy is report, and the chat template of the model does not render tools. Use harness.strategy sweep, or a model whose chat template knows tools.',
+    );
+  });
+
   it('that is not there', async () => {
     await expectRefusal(
       ['train', writeConfig(directory, 'nowhere', { name: 'nowhere' })],

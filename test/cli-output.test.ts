@@ -104,6 +104,25 @@ describe('the other commands', () => {
     expect(table.rows.map(({ label }) => label)).toEqual(['sampled', 'greedy']);
   });
 
+  it('eval takes its harness from a config, and what the command line says comes first', async () => {
+    const config = writeConfig(directory, 'ignored', {
+      name: 'harness',
+      harness: { strategy: 'report', instructions: 'full' },
+      sampling: { topP: 0.9, temperature: 0.5 },
+    });
+    const { code, stdout } = await runHone(
+      ['eval', 'model', '--config', config, '--temperature', '0.7', '--no-lookups', '--dry-run'],
+      { cwd: directory },
+    );
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({
+      model: 'model',
+      size: { maxCharacters: 240 },
+      harness: { strategy: 'report', instructions: 'full', lookups: 'off' },
+      sampling: { topP: 0.9, temperature: 0.7 },
+    });
+  });
+
   it('tasks make writes valid tasks, the same ones for the same seed, and inspect shows them', async () => {
     const make = (file: string, seed: string): Promise<{ code: number | null; stdout: string }> =>
       runHone(['tasks', 'make', '--out', file, '--count', '12', '--seed', seed, '--json'], { cwd: directory });

@@ -1,4 +1,5 @@
 /** `hone eval`: a model folder on fixed tasks, sampled and greedy. */
+import { loadConfig } from './load-config.ts';
 import { choiceOption, integerOption, numberOption } from './options.ts';
 import { createProgress } from './progress.ts';
 import { policyVersion } from '../domain/ids.ts';
@@ -7,9 +8,10 @@ import { renderTable } from '../eval/result-table.ts';
 import type { ResultRow } from '../eval/result-table.ts';
 import { scoreResults } from '../eval/scores.ts';
 import { resolveConfig } from '../run/config.ts';
+import type { RunConfig, RunConfigInput } from '../run/config.ts';
 import { evaluateTasks } from '../run/evaluate.ts';
 import { loadModel } from '../run/load-model.ts';
-import { checkContext, openPolicyStack } from '../run/policy-stack.ts';
+import { checkModelFits, openPolicyStack } from '../run/policy-stack.ts';
 import { openCorpus } from '../tasks/corpus.ts';
 import { drawTasks } from '../tasks/draw.ts';
 
@@ -20,11 +22,10 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   const split = choiceOption('--split', options['split'], SPLITS);
   const count = integerOption('--tasks', options['tasks'], { min: 1, max: 100_000 });
   const seed = integerOption('--seed', options['seed'], { min: 0 });
-  const lookups = options['lookups'] === false ? 'off' : 'on';
-  const maxCharacters = integerOption('--max-characters', options['maxCharacters'], { min: 1 });
-  const config = resolveConfig({ name: 'eval', model: modelPath, tasks: { maxCharacters }, sampling: { temperature: numberOption('--temperature', options['temperature'], { above: 0, max: 5 }) }, harness: { lookups } }, 'the command line');
+  const config = await evaluationConfig(modelPath, options);
+  const { lookups } = config.harness;
   if (options['dryRun'] === true) {
-    process.stdout.write(`${JSON.stringify({ model: modelPath, split, tasks: count, maxCharacters, seed, harness: config.harness, sampling: config.sampling }, null, 2)}\n`);
+    process.stdout.write(`${JSON.stringify({ model: modelPath, split, tasks: count, size: config.tasks, seed, harness: config.harness, sampling: config.sampling }, null, 2)}\n`);
     return;
   }
   const progress = createProgress({ stream: process.stderr, now: () => performance.now() });
@@ -32,7 +33,7 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   const model = await loadModel(modelPath);
   const corpus = await openCorpus({ split, maxCharacters: config.tasks.maxCharacters, maxLines: config.tasks.maxLines });
   const tasks = drawTasks(corpus, { seed, count, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
-  checkContext(model, tasks, config);
+  checkModelFits(model, tasks, config);
   const stop = new AbortController();
   const stack = await openPolicyStack({ model, served: model.served, version: policyVersion(0), config, corpora: [corpus] });
   try {
@@ -49,4 +50,21 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   } finally {
     await stack.close();
   }
+}
+
+/** The config that `--config` names, or the defaults, under what the command line says. */
+async function evaluationConfig(model: string, options: Record<string, unknown>): Promise<RunConfig> {
+  const path = options['config'];
+  const base: RunConfigInput = typeof path === 'string' ? await loadConfig(path, {}) : { name: 'eval', model };
+  const { temperature, maxCharacters } = options;
+  return resolveConfig(
+    {
+      ...base,
+      model,
+      tasks: { ...base.tasks, ...(maxCharacters === undefined ? {} : { maxCharacters: integerOption('--max-characters', maxCharacters, { min: 1 }) }) },
+      sampling: { ...base.sampling, ...(temperature === undefined ? {} : { temperature: numberOption('--temperature', temperature, { above: 0, max: 5 }) }) },
+      harness: { ...base.harness, ...(options['lookups'] === false ? { lookups: 'off' } : {}) },
+    },
+    'the command line',
+  );
 }

@@ -93,8 +93,10 @@ export async function openPolicyStack({ model, served, version, config, corpora 
   };
 }
 
-/** Throws `context-too-small` unless every task's opening and its turns fit: found at start, not in the middle of a run. */
-export function checkContext(model: LoadedModel, tasks: readonly Task[], config: Pick<RunConfig, 'harness'>): void {
+/** Throws unless the model can be asked about every task, context and tools included: found at start, not in the middle of a run. */
+export function checkModelFits(model: LoadedModel, tasks: readonly Task[], config: Pick<RunConfig, 'harness'>): void {
+  if (config.harness.strategy === 'report' && !model.template.supportsTools)
+    throw new HoneError('invalid-model', 'harness.strategy is report, and the chat template of the model does not render tools.', { cure: 'Use harness.strategy sweep, or a model whose chat template knows tools.' });
   for (const task of tasks) {
     const { changes } = task.environment;
     const questions = changes.map((change) => sweepQuestion(change, config.harness.lookups === 'on' ? namesOnLine(change) : []));

@@ -4,7 +4,7 @@
  */
 import { loadModel } from './load-model.ts';
 import type { LoadedModel } from './load-model.ts';
-import { checkContext } from './policy-stack.ts';
+import { checkModelFits } from './policy-stack.ts';
 import type { RunConfig } from './config.ts';
 import { deriveSeed } from '../domain/ids.ts';
 import type { Task } from '../domain/task.ts';
@@ -44,7 +44,7 @@ export async function loadRunInputs(config: RunConfig, observer: RunObserver): P
   const firstTasks = Array.from({ length: config.algorithm.groupsPerStep }, (_, ordinal) =>
     trainingTask(training, ordinal, config),
   );
-  checkContext(model, [...evalTasks, ...firstTasks], config);
+  checkModelFits(model, [...evalTasks, ...firstTasks], config);
   return { model, training, heldout, evalTasks };
 }
 
