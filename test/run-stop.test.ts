@@ -2,7 +2,7 @@
  * Stopping and going on: Ctrl-C once and twice, a folder that another process holds, a resume under another config, a
  * run whose checkpoints are gone, and a disk that fills up. Each ends with a sentence and loses nothing.
  */
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -161,3 +161,21 @@ it.each([
     expect(readSteps(run).map(({ step }) => step)).toEqual([1, 2]);
   },
 );
+
+it('a run that the clock stopped is measured again when it is resumed and trains on', TIMEOUT, async () => {
+  const config = writeConfig(directory, 'model', {
+    name: 'clock',
+    schedule: { concurrency: 16, maxMinutes: 0.0001 },
+    eval: { tasks: 4, controls: false },
+  });
+  const version = (): unknown =>
+    (JSON.parse(readFileSync(join(runPath('clock'), 'eval', 'after-sampled.json'), 'utf8')) as { version: number })
+      .version;
+  const first = await runHone(['train', config], { cwd: directory });
+  expect(first.stderr).toContain('stopped training after 0.0001 minutes, at step 1 of 4');
+  expect(version()).toBe(1);
+  const second = await runHone(['train', config, '--resume'], { cwd: directory });
+  expect(second.stderr).not.toContain('evaluating before training');
+  expect(second.code, second.stderr).toBe(0);
+  expect(version()).toBe(2);
+});

@@ -3,8 +3,6 @@
  * durable before the next one counts on it, in this order: batch assigned, weights moved, checkpoint, version published,
  * groups marked as trained. Killed anywhere, the run resumes from its newest checkpoint and trains nothing twice.
  */
-import { existsSync } from 'node:fs';
-
 import { evaluateTasks } from './evaluate.ts';
 import { scoreLines } from './line-scoring.ts';
 import { buildResults } from './results.ts';
@@ -81,10 +79,13 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
   return { kind: 'finished', results };
 }
 
-/** The passes of one moment, each stored as it ends, so that a resumed run does not repeat them. */
+/** The passes of one moment, each stored as it ends, so that a resumed run does not repeat them for the same version. */
 async function evaluateAt(parts: RunParts, moment: 'before' | 'after', tasks: readonly Task[], stop: AbortSignal): Promise<void> {
   const { folder, observer, stack, trainer, model } = parts;
   const { config } = folder;
+  const { version } = stack.policy;
+  // Written below; a run that trained on after it was stopped by the clock is measured again.
+  const isMeasured = (file: string): boolean => (folder.readJson(file) as { version: number } | undefined)?.version === (moment === 'before' ? 0 : version);
   await stack.policy.setThreads(config.engine.threads);
   const passes = [
     { name: 'sampled', greedy: false, lookups: config.harness.lookups },
@@ -93,8 +94,8 @@ async function evaluateAt(parts: RunParts, moment: 'before' | 'after', tasks: re
   ];
   for (const pass of passes) {
     const file = `eval/${moment}-${pass.name}.json`;
-    if (existsSync(`${folder.path}/${file}`)) continue;
-    observer.phase(`evaluating ${moment} training, ${pass.name}, version ${stack.policy.version}, ${tasks.length} held-out tasks`);
+    if (isMeasured(file)) continue;
+    observer.phase(`evaluating ${moment} training, ${pass.name}, version ${version}, ${tasks.length} held-out tasks`);
     const results = await evaluateTasks(tasks, stack.setting({ greedy: pass.greedy, lookups: pass.lookups }), {
       label: `eval-${moment}-${pass.name}`,
       seed: config.eval.seed,
@@ -102,14 +103,15 @@ async function evaluateAt(parts: RunParts, moment: 'before' | 'after', tasks: re
       signal: stop,
       onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
     });
-    folder.writeJson(file, { version: stack.policy.version, results });
+    folder.writeJson(file, { version, results });
   }
   const lines = `eval/${moment}-lines.json`;
-  if (!config.eval.controls || existsSync(`${folder.path}/${lines}`)) return;
+  if (!config.eval.controls || isMeasured(lines)) return;
   observer.phase(`scoring lines ${moment} training`);
   const options = { score: trainer.score.bind(trainer), listNames: config.harness.lookups === 'on' };
   const tuning = tuningTasks(parts);
   folder.writeJson(lines, {
+    version,
     heldout: await scoreLines(model, tasks, { ...options, corpus: parts.heldout }),
     ...(moment === 'before' ? { tuning: await scoreLines(model, tuning, { ...options, corpus: parts.training }), tuningTasks: tuning } : {}),
   });
@@ -186,6 +188,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       step++;
       const report = await trainer.step({ step, samples: toSamples(batch, config.reward, rewardState, algorithm.advantage) });
       const trained = now();
+      const precisionWeight = precisionWeightOf(rewardState);
       const measured = observedMeans(batch);
       const updated: ReturnType<typeof updateRewardState> = measured === undefined ? { state: rewardState } : updateRewardState(config.reward, rewardState, measured);
       rewardState = updated.state;
@@ -197,7 +200,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
           lookups,
           report,
           beta: config.reward.beta,
-          precisionWeight: precisionWeightOf(rewardState),
+          precisionWeight,
           learningRate: algorithm.learningRate * Math.min(1, step / Math.max(1, algorithm.warmupSteps)),
           sampledTokens: sampledNow - sampledBefore,
           wallMs,
