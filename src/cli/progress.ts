@@ -3,6 +3,9 @@
  * often than every few seconds, in a pipe. Goes to standard error, so that standard output holds results alone.
  */
 
+/** The first things of a phase end late, as many run at once: no estimate is made from them alone. */
+const ESTIMATE_AFTER_MS = 3000;
+
 export interface Progress {
   /** What is being done now; shown at once. */
   phase(name: string): void;
@@ -38,7 +41,8 @@ export function createProgress({ stream, now, plainEveryMs = 10_000 }: ProgressO
     },
     update(done, total, text) {
       const elapsedMs = now() - phaseStart;
-      const left = done > 0 && done < total ? `, ${formatDuration((elapsedMs / done) * (total - done))} left` : '';
+      const canEstimate = done < total && (elapsedMs >= ESTIMATE_AFTER_MS || done * 10 >= total);
+      const left = canEstimate ? `, ${formatDuration((elapsedMs / done) * (total - done))} left` : '';
       const line = `  ${done}/${total}${text === '' ? '' : ` ${text}`}${left}`;
       if (terminal) {
         clear();
