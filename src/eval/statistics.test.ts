@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { createRandom } from '../domain/ids.ts';
-import { readVectors } from '../reward/read-vectors.ts';
+import { readVectors } from '../reward/read-vectors.fixture.ts';
 import {
   areaUnderCurve,
   bootstrapIntervals,

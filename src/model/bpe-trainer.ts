@@ -5,7 +5,7 @@
  */
 
 /** camelCase parts, capitals, single digits, punctuation with the blanks around it, line breaks with their indentation. */
-export const CODE_PATTERN = '[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]|[ \\t]*[^\\sA-Za-z0-9]+[ \\t]*|\\n[ \\t]*|\\s';
+const CODE_PATTERN = '[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]|[ \\t]*[^\\sA-Za-z0-9]+[ \\t]*|\\n[ \\t]*|\\s';
 
 export interface BpeOptions {
   /** Size of the whole vocabulary: 256 bytes, merges and added tokens. */

@@ -37,7 +37,7 @@ export interface Batch {
 }
 
 /** Rows that a sequence takes. */
-export function rowCount({ positions }: SequenceInput): number {
+function rowCount({ positions }: SequenceInput): number {
   return positions[positions.length - 1] ?? 0;
 }
 

@@ -586,7 +586,7 @@ export function keptSet(
 }
 
 /** The draw of (seed, index): splitmix64 twice, 53 bits. */
-export function uniform(seed: number, index: number): number {
+function uniform(seed: number, index: number): number {
   const mask = (1n << 64n) - 1n;
   const mix = (value: bigint): bigint => {
     let z = value & mask;

@@ -25,8 +25,6 @@ wrong, and it asks for evidence at random.
   bug; a line is looked up before its verdict with probability ${check.lookRate}, whatever the line.
 - ${summary.tokens.toLocaleString('en')} tokens in all, ${summary.answerTokens.toLocaleString('en')} of them answers.
 
-Packages: ${summary.packages.join(', ')}.
-
 ## Training
 
 AdamW, peak rate ${recipe.learningRate}, ${recipe.tokensPerStep} tokens a step, seed ${recipe.seed}. Loss at the end: ${summary.languageLoss.toFixed(3)} nats a token on plain
@@ -38,5 +36,9 @@ weights bit for bit: kernels of the ${recipe.build} build, any number of threads
 It cannot chat, write code or follow instructions. It has not seen functions above ${recipe.corpus.maxCharacters} characters, languages other than
 JavaScript and TypeScript, changes that add or delete whole lines, or bugs outside its fifteen kinds. It rarely finds a wrong variable.
 It does not know when looking something up is worth a turn.
+
+## Packages that it was trained on
+
+${summary.packages.join(', ')}.
 `;
 }

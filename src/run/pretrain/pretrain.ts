@@ -113,7 +113,7 @@ export async function pretrain(recipe: Recipe, options: PretrainOptions): Promis
     const parameters = [...shapes.values()].reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 1), 0);
     return { parameters, ...totals, packages: corpus.packages.map(({ name }) => name), functions: corpus.functions.length, seconds: (performance.now() - started) / 1000 };
   } finally {
-    engine.close();
+    await engine.close();
   }
 }
 
