@@ -25,21 +25,43 @@ test('models/nano is a Hugging Face folder of a standard architecture, at most 4
   expect(folder.config).toMatchObject({ architectures: ['Qwen3ForCausalLM'], model_type: 'qwen3' });
   expect([...folder.tensors.values()].every(({ dtype }) => dtype === 'BF16')).toBe(true);
   const card = readFileSync(join(NANO, 'README.md'), 'utf8');
-  for (const part of ['licences', 'tokens in all', 'Loss at the end', 'What it cannot do']) expect(card).toContain(part);
+  for (const part of ['licences', 'tokens in all', 'Loss at the end', 'What it cannot do'])
+    expect(card).toContain(part);
 });
 
 test('groups of eight answers differ on most training tasks', async () => {
   const config = resolveConfig({ name: 'nano', model: NANO }, 'test');
   const model = await loadModel(NANO);
-  const corpus = await openCorpus({ split: 'rl', maxCharacters: config.tasks.maxCharacters, maxLines: config.tasks.maxLines });
-  const stack = await openPolicyStack({ model, served: model.served, version: policyVersion(0), config, corpora: [corpus] });
+  const corpus = await openCorpus({
+    split: 'rl',
+    maxCharacters: config.tasks.maxCharacters,
+    maxLines: config.tasks.maxLines,
+  });
+  const stack = await openPolicyStack({
+    model,
+    served: model.served,
+    version: policyVersion(0),
+    config,
+    corpora: [corpus],
+  });
   try {
-    const setting = stack.setting({ greedy: false, lookups: 'on', reward: ({ precision, recall }) => precision + recall });
+    const setting = stack.setting({
+      greedy: false,
+      lookups: 'on',
+      reward: ({ precision, recall }) => precision + recall,
+    });
     const tasks = drawTasks(corpus, { seed: 5, count: 24 });
     const rollouts = await Promise.all(
       tasks.flatMap((task, group) =>
         Array.from({ length: 8 }, async (_, attempt) => {
-          const identity = { id: rolloutId(`${group}-${attempt}`), groupId: groupId(String(group)), attempt, seed: deriveSeed(5, group, attempt), admittedVersion: policyVersion(0), signal: new AbortController().signal };
+          const identity = {
+            id: rolloutId(`${group}-${attempt}`),
+            groupId: groupId(String(group)),
+            attempt,
+            seed: deriveSeed(5, group, attempt),
+            admittedVersion: policyVersion(0),
+            signal: new AbortController().signal,
+          };
           return (await runEpisode(task, identity, setting)).rollout;
         }),
       ),

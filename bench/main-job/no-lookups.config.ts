@@ -2,4 +2,9 @@
 import nanoCheck from '../../examples/nano-check/hone.config.ts';
 import { defineRun } from '../../src/run/config.ts';
 
-export default defineRun({ ...nanoCheck, name: 'nano-check-no-lookups', harness: { ...nanoCheck.harness, lookups: 'off' }, eval: { ...nanoCheck.eval, controls: false } });
+export default defineRun({
+  ...nanoCheck,
+  name: 'nano-check-no-lookups',
+  harness: { ...nanoCheck.harness, lookups: 'off' },
+  eval: { ...nanoCheck.eval, controls: false },
+});

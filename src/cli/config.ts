@@ -24,6 +24,8 @@ export function configTable(schema: JsonSchema, prefix = ''): string[] {
     if (property.properties !== undefined) return configTable(property, `${path}.`);
     const kind = property.enum === undefined ? (property.type ?? 'value') : property.enum.join(' | ');
     const fallback = property.default === undefined ? '' : `, default ${JSON.stringify(property.default)}`;
-    return [`${path.padEnd(34)} ${kind}${fallback}${property.description === undefined ? '' : `: ${property.description}`}`];
+    return [
+      `${path.padEnd(34)} ${kind}${fallback}${property.description === undefined ? '' : `: ${property.description}`}`,
+    ];
   });
 }

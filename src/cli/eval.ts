@@ -25,27 +25,65 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   const config = await evaluationConfig(modelPath, options);
   const { lookups } = config.harness;
   if (options['dryRun'] === true) {
-    process.stdout.write(`${JSON.stringify({ model: modelPath, split, tasks: count, size: config.tasks, seed, harness: config.harness, sampling: config.sampling }, null, 2)}\n`);
+    process.stdout.write(
+      `${JSON.stringify({ model: modelPath, split, tasks: count, size: config.tasks, seed, harness: config.harness, sampling: config.sampling }, null, 2)}\n`,
+    );
     return;
   }
   const progress = createProgress({ stream: process.stderr, now: () => performance.now() });
   progress.phase(`loading ${modelPath}`);
   const model = await loadModel(modelPath);
-  const corpus = await openCorpus({ split, maxCharacters: config.tasks.maxCharacters, maxLines: config.tasks.maxLines });
-  const tasks = drawTasks(corpus, { seed, count, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
+  const corpus = await openCorpus({
+    split,
+    maxCharacters: config.tasks.maxCharacters,
+    maxLines: config.tasks.maxLines,
+  });
+  const tasks = drawTasks(corpus, {
+    seed,
+    count,
+    bugShare: config.tasks.bugShare,
+    elsewhereShare: config.tasks.elsewhereShare,
+  });
   checkModelFits(model, tasks, config);
   const stop = new AbortController();
-  const stack = await openPolicyStack({ model, served: model.served, version: policyVersion(0), config, corpora: [corpus] });
+  const stack = await openPolicyStack({
+    model,
+    served: model.served,
+    version: policyVersion(0),
+    config,
+    corpora: [corpus],
+  });
   try {
     const rows: ResultRow[] = [];
     for (const greedy of [false, true]) {
       const label = greedy ? 'greedy' : 'sampled';
       progress.phase(`${tasks.length} ${split} tasks, ${label}`);
-      const results = await evaluateTasks(tasks, stack.setting({ greedy, lookups }), { label, seed, concurrency: config.schedule.concurrency, signal: stop.signal, onProgress: (done) => progress.update(done, tasks.length, 'tasks') });
-      rows.push({ label, role: 'policy', scores: scoreResults(results), intervals: intervalsOf(results, { seed, resamples: RESAMPLES }) });
+      const results = await evaluateTasks(tasks, stack.setting({ greedy, lookups }), {
+        label,
+        seed,
+        concurrency: config.schedule.concurrency,
+        signal: stop.signal,
+        onProgress: (done) => progress.update(done, tasks.length, 'tasks'),
+      });
+      rows.push({
+        label,
+        role: 'policy',
+        scores: scoreResults(results),
+        intervals: intervalsOf(results, { seed, resamples: RESAMPLES }),
+      });
     }
     progress.end();
-    const table = { title: `${modelPath} on ${split}`, tasks: tasks.length, packages: new Set(tasks.map((task) => task.environment.package)).size, beta: 0.5, resamples: RESAMPLES, rows, differences: [], rankings: [], rankingDifferences: [] };
+    const table = {
+      title: `${modelPath} on ${split}`,
+      tasks: tasks.length,
+      packages: new Set(tasks.map((task) => task.environment.package)).size,
+      beta: 0.5,
+      resamples: RESAMPLES,
+      rows,
+      differences: [],
+      rankings: [],
+      rankingDifferences: [],
+    };
     process.stdout.write(options['json'] === true ? `${JSON.stringify(table)}\n` : `\n${renderTable(table)}`);
   } finally {
     await stack.close();
@@ -61,8 +99,18 @@ async function evaluationConfig(model: string, options: Record<string, unknown>)
     {
       ...base,
       model,
-      tasks: { ...base.tasks, ...(maxCharacters === undefined ? {} : { maxCharacters: integerOption('--max-characters', maxCharacters, { min: 1 }) }) },
-      sampling: { ...base.sampling, ...(temperature === undefined ? {} : { temperature: numberOption('--temperature', temperature, { above: 0, max: 5 }) }) },
+      tasks: {
+        ...base.tasks,
+        ...(maxCharacters === undefined
+          ? {}
+          : { maxCharacters: integerOption('--max-characters', maxCharacters, { min: 1 }) }),
+      },
+      sampling: {
+        ...base.sampling,
+        ...(temperature === undefined
+          ? {}
+          : { temperature: numberOption('--temperature', temperature, { above: 0, max: 5 }) }),
+      },
       harness: { ...base.harness, ...(options['lookups'] === false ? { lookups: 'off' } : {}) },
     },
     'the command line',

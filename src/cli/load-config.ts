@@ -10,13 +10,20 @@ import type { RunConfig } from '../run/config.ts';
 
 export async function loadConfig(path: string, options: Record<string, unknown>): Promise<RunConfig> {
   const written = await readConfig(path);
-  if (typeof written !== 'object' || written === null || Array.isArray(written)) throw new HoneError('invalid-config', `${path} does not export a config object.`, { cure: 'End it with: export default defineRun({ ... }).' });
+  if (typeof written !== 'object' || written === null || Array.isArray(written))
+    throw new HoneError('invalid-config', `${path} does not export a config object.`, {
+      cure: 'End it with: export default defineRun({ ... }).',
+    });
   const config: Record<string, unknown> = { ...written };
   if (options['name'] !== undefined) config['name'] = options['name'];
-  if (options['seed'] !== undefined) config['seed'] = integerOption('--seed', options['seed'], { min: 0, max: 0xffffffff });
+  if (options['seed'] !== undefined)
+    config['seed'] = integerOption('--seed', options['seed'], { min: 0, max: 0xffffffff });
   if (options['steps'] !== undefined) {
     const algorithm = config['algorithm'];
-    config['algorithm'] = { ...(typeof algorithm === 'object' ? algorithm : {}), steps: integerOption('--steps', options['steps'], { min: 1 }) };
+    config['algorithm'] = {
+      ...(typeof algorithm === 'object' ? algorithm : {}),
+      steps: integerOption('--steps', options['steps'], { min: 1 }),
+    };
   }
   return resolveConfig(config, path);
 }
@@ -27,6 +34,10 @@ async function readConfig(path: string): Promise<unknown> {
     // A config module's default export is checked by the schema.
     return ((await import(pathToFileURL(resolve(path)).href)) as { default?: unknown }).default;
   } catch (cause) {
-    throw new HoneError('invalid-config', `${path} could not be read: ${cause instanceof Error ? cause.message.split('\n')[0] : String(cause)}.`, { cure: 'Name a config file that exists and loads; examples/nano-check/hone.config.ts is a working one.', cause });
+    throw new HoneError(
+      'invalid-config',
+      `${path} could not be read: ${cause instanceof Error ? cause.message.split('\n')[0] : String(cause)}.`,
+      { cure: 'Name a config file that exists and loads; examples/nano-check/hone.config.ts is a working one.', cause },
+    );
   }
 }

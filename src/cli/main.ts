@@ -25,7 +25,9 @@ program
   .option('--resume', 'continue the run from its newest checkpoint')
   .option('--dry-run', 'resolve and print the config, train nothing')
   .option('--json', 'print the result as JSON on standard output')
-  .action(async (config: string, options: Record<string, unknown>) => (await import('./train.ts')).train(config, options));
+  .action(async (config: string, options: Record<string, unknown>) =>
+    (await import('./train.ts')).train(config, options),
+  );
 
 program
   .command('eval')
@@ -40,7 +42,9 @@ program
   .option('--no-lookups', 'take look-ups away')
   .option('--dry-run', 'print what would be done')
   .option('--json', 'print the scores as JSON')
-  .action(async (model: string, options: Record<string, unknown>) => (await import('./eval.ts')).evaluate(model, options));
+  .action(async (model: string, options: Record<string, unknown>) =>
+    (await import('./eval.ts')).evaluate(model, options),
+  );
 
 program
   .command('pretrain')
@@ -50,7 +54,9 @@ program
   .option('--threads <integer>', 'threads of the engine; the bits do not depend on it', '2')
   .option('--dry-run', 'check the recipe and print it')
   .option('--json', 'print the summary as JSON')
-  .action(async (recipe: string, options: Record<string, unknown>) => (await import('./pretrain.ts')).pretrainCommand(recipe, options));
+  .action(async (recipe: string, options: Record<string, unknown>) =>
+    (await import('./pretrain.ts')).pretrainCommand(recipe, options),
+  );
 
 const tasks = program.command('tasks').description('make and look at tasks');
 tasks
@@ -69,7 +75,9 @@ tasks
   .option('--count <integer>', 'tasks to show', '3')
   .option('--id <id>', 'one task')
   .option('--json', 'print counts by kind as JSON')
-  .action(async (file: string, options: Record<string, unknown>) => (await import('./tasks.ts')).inspectTasks(file, options));
+  .action(async (file: string, options: Record<string, unknown>) =>
+    (await import('./tasks.ts')).inspectTasks(file, options),
+  );
 
 program
   .command('report')
@@ -97,7 +105,9 @@ try {
 }
 
 function report(error: unknown): void {
-  if (error instanceof HoneError) process.stderr.write(`hone: ${error.message}${error.cure === undefined ? '' : ` ${error.cure}`}\n`);
+  if (error instanceof HoneError)
+    process.stderr.write(`hone: ${error.message}${error.cure === undefined ? '' : ` ${error.cure}`}\n`);
   else process.stderr.write(`hone: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
-  if (error instanceof HoneError && error.cause instanceof Error && process.env['HONE_DEBUG'] !== undefined) process.stderr.write(`${error.cause.stack}\n`);
+  if (error instanceof HoneError && error.cause instanceof Error && process.env['HONE_DEBUG'] !== undefined)
+    process.stderr.write(`${error.cause.stack}\n`);
 }

@@ -4,18 +4,31 @@ import { HoneError } from '../domain/errors.ts';
 export function integerOption(name: string, value: unknown, range: { min: number; max?: number }): number {
   const number = typeof value === 'string' && /^-?\d+$/u.test(value.trim()) ? Number(value) : Number.NaN;
   const { min, max = Number.MAX_SAFE_INTEGER } = range;
-  if (Number.isNaN(number) || number < min || number > max) throw new HoneError('invalid-config', `${name} is ${String(value)}, not a whole number from ${min}${range.max === undefined ? ' up' : ` to ${max}`}.`, { cure: `Give a number such as ${name} ${min}.` });
+  if (Number.isNaN(number) || number < min || number > max)
+    throw new HoneError(
+      'invalid-config',
+      `${name} is ${String(value)}, not a whole number from ${min}${range.max === undefined ? ' up' : ` to ${max}`}.`,
+      { cure: `Give a number such as ${name} ${min}.` },
+    );
   return number;
 }
 
 export function numberOption(name: string, value: unknown, range: { above: number; max: number }): number {
   const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : Number.NaN;
-  if (!(number > range.above && number <= range.max)) throw new HoneError('invalid-config', `${name} is ${String(value)}, not a number above ${range.above} and at most ${range.max}.`, { cure: `Give a number such as ${name} ${range.max}.` });
+  if (!(number > range.above && number <= range.max))
+    throw new HoneError(
+      'invalid-config',
+      `${name} is ${String(value)}, not a number above ${range.above} and at most ${range.max}.`,
+      { cure: `Give a number such as ${name} ${range.max}.` },
+    );
   return number;
 }
 
 export function choiceOption<T extends string>(name: string, value: unknown, choices: readonly T[]): T {
   const found = choices.find((choice) => choice === value);
-  if (found === undefined) throw new HoneError('invalid-config', `${name} is ${String(value)}, not one of ${choices.join(', ')}.`, { cure: `Use ${name} ${choices[0]}.` });
+  if (found === undefined)
+    throw new HoneError('invalid-config', `${name} is ${String(value)}, not one of ${choices.join(', ')}.`, {
+      cure: `Use ${name} ${choices[0]}.`,
+    });
   return found;
 }

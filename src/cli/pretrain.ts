@@ -23,20 +23,32 @@ export async function pretrainCommand(recipePath: string, options: Record<string
   const summary = await pretrain(recipe, {
     outDirectory: out,
     threads,
-    onProgress: (at) => progress.update(at.step, at.steps, `${at.phase} loss ${at.loss.toFixed(3)}, ${Math.round(at.tokens / at.seconds)} tokens/s`),
+    onProgress: (at) =>
+      progress.update(
+        at.step,
+        at.steps,
+        `${at.phase} loss ${at.loss.toFixed(3)}, ${Math.round(at.tokens / at.seconds)} tokens/s`,
+      ),
   });
   progress.end();
   await mkdir(out, { recursive: true });
   await writeFile(join(out, 'README.md'), modelCard(recipe, summary));
   if (resolve(dirname(recipePath)) !== out) await copyFile(recipePath, join(out, 'recipe.json'));
   if (options['json'] === true) process.stdout.write(`${JSON.stringify(summary)}\n`);
-  else process.stdout.write(`${summary.parameters} parameters, ${summary.tokens} tokens, loss ${summary.checkLoss.toFixed(3)} on answers; written to ${out}\n`);
+  else
+    process.stdout.write(
+      `${summary.parameters} parameters, ${summary.tokens} tokens, loss ${summary.checkLoss.toFixed(3)} on answers; written to ${out}\n`,
+    );
 }
 
 function readJson(path: string): unknown {
   try {
     return JSON.parse(readFileSync(path, 'utf8'));
   } catch (cause) {
-    throw new HoneError('invalid-config', `${path} could not be read as JSON: ${cause instanceof Error ? cause.message : String(cause)}.`, { cure: 'Name a recipe.json; models/nano/recipe.json is a working one.', cause });
+    throw new HoneError(
+      'invalid-config',
+      `${path} could not be read as JSON: ${cause instanceof Error ? cause.message : String(cause)}.`,
+      { cure: 'Name a recipe.json; models/nano/recipe.json is a working one.', cause },
+    );
   }
 }

@@ -5,7 +5,10 @@ import { readResults, writeReport } from '../run/report-page.ts';
 export function report(runPath: string, options: Record<string, unknown>): void {
   if (options['json'] === true) {
     const { table } = readResults(runPath);
-    if (table === undefined) throw new HoneError('invalid-config', `${runPath} has no results yet.`, { cure: 'Let the run finish, or resume it; hone report without --json draws its curves so far.' });
+    if (table === undefined)
+      throw new HoneError('invalid-config', `${runPath} has no results yet.`, {
+        cure: 'Let the run finish, or resume it; hone report without --json draws its curves so far.',
+      });
     process.stdout.write(`${JSON.stringify(table)}\n`);
     return;
   }

@@ -19,7 +19,10 @@ export async function makeTasks(options: Record<string, unknown>): Promise<void>
   writeTasks(out, tasks);
   const summary = summarise(tasks);
   if (options['json'] === true) process.stdout.write(`${JSON.stringify({ out, split, seed, ...summary })}\n`);
-  else process.stdout.write(`${tasks.length} tasks from ${corpus.packages.length} packages written to ${out}: ${summary.withBugs} with bugs, ${summary.bugs} bugs, ${summary.changedLines} changed lines.\n`);
+  else
+    process.stdout.write(
+      `${tasks.length} tasks from ${corpus.packages.length} packages written to ${out}: ${summary.withBugs} with bugs, ${summary.bugs} bugs, ${summary.changedLines} changed lines.\n`,
+    );
 }
 
 export function inspectTasks(file: string, options: Record<string, unknown>): void {
@@ -35,18 +38,35 @@ export function inspectTasks(file: string, options: Record<string, unknown>): vo
 }
 
 function showTask({ id, environment, gold, metadata }: Task): string {
-  const lines = [`${id}  ${environment.package}@${environment.version} ${environment.file}:${environment.startLine} ${environment.functionName}`, ''];
+  const lines = [
+    `${id}  ${environment.package}@${environment.version} ${environment.file}:${environment.startLine} ${environment.functionName}`,
+    '',
+  ];
   for (const line of sweepListing(environment).split('\n')) lines.push(`    ${line}`);
   lines.push('');
-  for (const bug of gold.bugs) lines.push(`  bug at line ${bug.startLine}: ${bug.category} (${bug.severity}). ${bug.description}${bug.evidence === undefined ? '' : ` Evidence: ${bug.evidence.name} at ${bug.evidence.file}:${bug.evidence.line}.`}`);
+  for (const bug of gold.bugs)
+    lines.push(
+      `  bug at line ${bug.startLine}: ${bug.category} (${bug.severity}). ${bug.description}${bug.evidence === undefined ? '' : ` Evidence: ${bug.evidence.name} at ${bug.evidence.file}:${bug.evidence.line}.`}`,
+    );
   if (gold.bugs.length === 0) lines.push('  no bug');
-  for (const edit of metadata.edits) if (edit.role !== 'bug') lines.push(`  line ${edit.line}: ${edit.kind}, ${edit.role}`);
+  for (const edit of metadata.edits)
+    if (edit.role !== 'bug') lines.push(`  line ${edit.line}: ${edit.kind}, ${edit.role}`);
   return `${lines.join('\n')}\n`;
 }
 
-function summarise(tasks: readonly Task[]): { tasks: number; withBugs: number; bugs: number; changedLines: number; byCategory: Record<string, number> } {
+function summarise(tasks: readonly Task[]): {
+  tasks: number;
+  withBugs: number;
+  bugs: number;
+  changedLines: number;
+  byCategory: Record<string, number>;
+} {
   const byCategory: Record<string, number> = {};
-  for (const category of BUG_CATEGORIES) byCategory[category] = tasks.reduce((sum, task) => sum + task.gold.bugs.filter((bug) => bug.category === category).length, 0);
+  for (const category of BUG_CATEGORIES)
+    byCategory[category] = tasks.reduce(
+      (sum, task) => sum + task.gold.bugs.filter((bug) => bug.category === category).length,
+      0,
+    );
   return {
     tasks: tasks.length,
     withBugs: tasks.filter((task) => task.gold.bugs.length > 0).length,

@@ -53,11 +53,15 @@ export async function train(configPath: string, options: Record<string, unknown>
       return;
     }
     const page = writeReport(folder.path);
-    if (options['json'] === true) process.stdout.write(`${JSON.stringify({ run: folder.path, results: outcome.results?.table ?? null })}\n`);
+    if (options['json'] === true)
+      process.stdout.write(`${JSON.stringify({ run: folder.path, results: outcome.results?.table ?? null })}\n`);
     else {
-      if (outcome.results !== undefined) process.stdout.write(`\n${renderTable(outcome.results.table)}\n${describeRunFolder(folder.path).join('\n')}\n`);
+      if (outcome.results !== undefined)
+        process.stdout.write(`\n${renderTable(outcome.results.table)}\n${describeRunFolder(folder.path).join('\n')}\n`);
       const compared = outcome.results === undefined ? '' : 'results.json, eval/ (every answer), ';
-      process.stdout.write(`\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), ${compared}weights/ (every version), ${relative(folder.path, page)} (curves; open it in a browser).\n`);
+      process.stdout.write(
+        `\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), ${compared}weights/ (every version), ${relative(folder.path, page)} (curves; open it in a browser).\n`,
+      );
     }
   } finally {
     process.removeListener('SIGINT', onSignal);

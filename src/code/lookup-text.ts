@@ -41,7 +41,9 @@ function describeMember(name: string, declaration: Declaration): string {
 function bindArguments(parameters: readonly string[], given: readonly string[] | undefined): string {
   const shown = parameters.slice(0, MAX_ARGUMENTS).map((parameter, index) => {
     const argument = given?.[index];
-    return argument === undefined || argument.toLowerCase() === parameter.toLowerCase() ? parameter : `${parameter} = ${argument}`;
+    return argument === undefined || argument.toLowerCase() === parameter.toLowerCase()
+      ? parameter
+      : `${parameter} = ${argument}`;
   });
   if (parameters.length > MAX_ARGUMENTS) shown.push('...');
   return shown.join(', ');

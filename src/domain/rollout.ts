@@ -107,7 +107,8 @@ export function checkSegment(segment: Segment): void {
   const covered = new Uint8Array(length);
   let previousEnd = 0;
   for (const span of versions) {
-    if (span.start < previousEnd || span.end <= span.start || span.end > length) fail(`version span ${span.start}..${span.end} is out of order or range`);
+    if (span.start < previousEnd || span.end <= span.start || span.end > length)
+      fail(`version span ${span.start}..${span.end} is out of order or range`);
     covered.fill(1, span.start, span.end);
     previousEnd = span.end;
   }
@@ -116,7 +117,8 @@ export function checkSegment(segment: Segment): void {
     const end = kept.offsets[t + 1] ?? 0;
     const logprob = logprobs[t] ?? Number.NaN;
     if (end < start) fail(`kept row ${t} has a negative length`);
-    if (!Number.isFinite(logprob) || logprob > 1e-6) fail(`log-probability ${logprob} at position ${t} is not finite and at most 0`);
+    if (!Number.isFinite(logprob) || logprob > 1e-6)
+      fail(`log-probability ${logprob} at position ${t} is not finite and at most 0`);
     if (end === start) {
       if (trained[t] !== 0) fail(`position ${t} is trained but has no kept row`);
       if (logprob !== 0) fail(`position ${t} was not sampled but has a log-probability`);

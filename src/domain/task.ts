@@ -74,7 +74,10 @@ export const editSchema = z.strictObject({
 export type Edit = z.infer<typeof editSchema>;
 
 export const taskSchema = z.strictObject({
-  id: z.string().describe('content hash, 16 hex digits').transform((text) => text as TaskId),
+  id: z
+    .string()
+    .describe('content hash, 16 hex digits')
+    .transform((text) => text as TaskId),
   kind: z.literal('check'),
   environment: z.strictObject({
     package: z.string().describe('npm name of the package that the change is made to'),

@@ -41,7 +41,8 @@ function countWords(texts: Iterable<string>, addedTokens: readonly string[]): Ma
   const added = escaped.length === 0 ? undefined : new RegExp(escaped.join('|'), 'u');
   for (const text of texts) {
     const pieces = added === undefined ? [text] : text.split(added);
-    for (const piece of pieces) for (const word of piece.match(pattern) ?? []) counts.set(word, (counts.get(word) ?? 0) + 1);
+    for (const piece of pieces)
+      for (const word of piece.match(pattern) ?? []) counts.set(word, (counts.get(word) ?? 0) + 1);
   }
   return counts;
 }
@@ -52,7 +53,9 @@ function learnMerges(counts: Map<string, number>, merges: number): { vocabulary:
   const vocabulary = [...characters];
   const encoder = new TextEncoder();
   // Sorted, so that the order in which texts were read cannot show.
-  const words: Word[] = [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).map(([text, count]) => ({ symbols: [...encoder.encode(text)], count }));
+  const words: Word[] = [...counts]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([text, count]) => ({ symbols: [...encoder.encode(text)], count }));
   const pairCounts = new Map<number, number>();
   const pairWords = new Map<number, Set<number>>();
   const change = (key: number, word: number, delta: number): void => {
@@ -66,7 +69,8 @@ function learnMerges(counts: Map<string, number>, merges: number): { vocabulary:
   const eachPair = (index: number, sign: 1 | -1): void => {
     const word = words[index];
     if (word === undefined) return;
-    for (let at = 0; at + 1 < word.symbols.length; at++) change(pairKey(word.symbols[at] ?? 0, word.symbols[at + 1] ?? 0), index, sign * word.count);
+    for (let at = 0; at + 1 < word.symbols.length; at++)
+      change(pairKey(word.symbols[at] ?? 0, word.symbols[at + 1] ?? 0), index, sign * word.count);
   };
   for (let index = 0; index < words.length; index++) eachPair(index, 1);
   const known = new Set(vocabulary);
@@ -154,7 +158,10 @@ export function trainTokenizer(texts: Iterable<string>, options: BpeOptions): ob
       fuse_unk: false,
       byte_fallback: false,
       ignore_merges: false,
-      vocab: Object.fromEntries([...vocabulary.map((text, id) => [text, id] as const), ...extra.map((text, index) => [text, firstExtra + index] as const)]),
+      vocab: Object.fromEntries([
+        ...vocabulary.map((text, id) => [text, id] as const),
+        ...extra.map((text, index) => [text, firstExtra + index] as const),
+      ]),
       merges: rules,
     },
   };

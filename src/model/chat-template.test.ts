@@ -15,7 +15,9 @@ test('messages render with and without the generation prompt', () => {
 });
 
 test('tools and special tokens reach the template', () => {
-  expect(openChatTemplate('{{ bos_token }}{{ eos_token }}', special).render([], { addGenerationPrompt: false })).toBe('<s></s>');
+  expect(openChatTemplate('{{ bos_token }}{{ eos_token }}', special).render([], { addGenerationPrompt: false })).toBe(
+    '<s></s>',
+  );
   const template = openChatTemplate(CHATML_TOOLS, special);
   expect(template.supportsTools).toBe(true);
   expect(template.render([], { addGenerationPrompt: false, tools: [{ name: 'read' }] })).toContain('{"name": "read"}');

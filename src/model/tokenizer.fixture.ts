@@ -30,7 +30,17 @@ export function byteTokenizerFiles(): { json: Record<string, unknown>; config: R
     vocab[String.fromCodePoint(printable ? byte : next++)] = byte;
   }
   const merges: string[][] = [];
-  for (const [left, right] of [['o', 'k'], ['l', 'o'], ['lo', 'o'], ['loo', 'k'], ['Ġ', 'a'], ['e', 'r'], ['i', 'n'], ['in', 'g'], ['r', 'e']] as const) {
+  for (const [left, right] of [
+    ['o', 'k'],
+    ['l', 'o'],
+    ['lo', 'o'],
+    ['loo', 'k'],
+    ['Ġ', 'a'],
+    ['e', 'r'],
+    ['i', 'n'],
+    ['in', 'g'],
+    ['r', 'e'],
+  ] as const) {
     merges.push([left, right]);
     vocab[left + right] = Object.keys(vocab).length;
   }
@@ -39,12 +49,31 @@ export function byteTokenizerFiles(): { json: Record<string, unknown>; config: R
   return {
     json: {
       version: '1.0',
-      added_tokens: specials.map((content, index) => ({ id: base + index, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true })),
+      added_tokens: specials.map((content, index) => ({
+        id: base + index,
+        content,
+        single_word: false,
+        lstrip: false,
+        rstrip: false,
+        normalized: false,
+        special: true,
+      })),
       normalizer: null,
       pre_tokenizer: { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: true },
       post_processor: null,
       decoder: { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: true },
-      model: { type: 'BPE', dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: false, ignore_merges: false, vocab, merges },
+      model: {
+        type: 'BPE',
+        dropout: null,
+        unk_token: null,
+        continuing_subword_prefix: null,
+        end_of_word_suffix: null,
+        fuse_unk: false,
+        byte_fallback: false,
+        ignore_merges: false,
+        vocab,
+        merges,
+      },
     },
     config: { eos_token: '<|im_end|>', bos_token: null, clean_up_tokenization_spaces: false },
   };

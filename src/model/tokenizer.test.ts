@@ -13,7 +13,10 @@ const open = () => {
 describe('tokenizer', () => {
   test('decode undoes encode for any text, special tokens included', () => {
     const tokenizer = open();
-    const piece = fc.oneof(fc.string({ unit: 'binary', maxLength: 20 }), fc.constantFrom('<|im_end|>', '<|im_start|>', '\uFEFF', ' looking', '\r\n', '👩‍👩‍👧', '\u2028'));
+    const piece = fc.oneof(
+      fc.string({ unit: 'binary', maxLength: 20 }),
+      fc.constantFrom('<|im_end|>', '<|im_start|>', '\uFEFF', ' looking', '\r\n', '👩‍👩‍👧', '\u2028'),
+    );
     fc.assert(
       fc.property(fc.array(piece, { maxLength: 8 }), (pieces) => {
         const text = pieces.join('');
@@ -45,7 +48,9 @@ describe('tokenizer', () => {
     const { json, config } = byteTokenizerFiles();
     expect(() => openTokenizer(json, { ...config, eos_token: '<|stop|>' })).toThrow(/<\|stop\|>/);
     expect(() => openTokenizer(json, {})).toThrow(/eos_token/);
-    expect(() => openTokenizer(json, config, { chatTemplate: "{{ '<|start_header_id|>' }}" })).toThrow(/<\|start_header_id\|>/);
+    expect(() => openTokenizer(json, config, { chatTemplate: "{{ '<|start_header_id|>' }}" })).toThrow(
+      /<\|start_header_id\|>/,
+    );
   });
 
   test('a vocabulary without all bytes, a prefix space and another family are refused', () => {
@@ -54,7 +59,9 @@ describe('tokenizer', () => {
     const { A: dropped, ...vocab } = model.vocab;
     expect(dropped).toBeDefined();
     expect(() => openTokenizer({ ...json, model: { ...model, vocab } }, config)).toThrow(/0x41/);
-    expect(() => openTokenizer({ ...json, pre_tokenizer: { type: 'ByteLevel', add_prefix_space: true } }, config)).toThrow(/space/);
+    expect(() =>
+      openTokenizer({ ...json, pre_tokenizer: { type: 'ByteLevel', add_prefix_space: true } }, config),
+    ).toThrow(/space/);
     expect(() => openTokenizer({ ...json, model: { ...model, type: 'Unigram' } }, config)).toThrow(HoneError);
   });
 });

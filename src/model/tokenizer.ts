@@ -89,21 +89,46 @@ function specialToken(config: Record<string, unknown>, key: string): string | un
  * Opens a tokenizer from the parsed contents of tokenizer.json and tokenizer_config.json. `chatTemplate` is the
  * template that will be used with it, when it lies in its own file; its special tokens are checked too.
  */
-export function openTokenizer(tokenizerJson: unknown, tokenizerConfig: unknown, options: { chatTemplate?: string } = {}): Tokenizer {
+export function openTokenizer(
+  tokenizerJson: unknown,
+  tokenizerConfig: unknown,
+  options: { chatTemplate?: string } = {},
+): Tokenizer {
   if (!isRecord(tokenizerJson) || !isRecord(tokenizerConfig))
-    throw invalid('tokenizer.json and tokenizer_config.json must each hold a JSON object.', 'Copy both files again from the model folder that they came with.');
+    throw invalid(
+      'tokenizer.json and tokenizer_config.json must each hold a JSON object.',
+      'Copy both files again from the model folder that they came with.',
+    );
   const model = tokenizerJson['model'];
-  if (!isRecord(model) || model['type'] !== 'BPE' || !hasStep(tokenizerJson['pre_tokenizer'], 'ByteLevel') || !hasStep(tokenizerJson['decoder'], 'ByteLevel'))
-    throw invalid('The tokenizer is not byte-level BPE, the only family that is supported.', 'Use a model of the Qwen or Llama 3 family, whose tokenizer.json has a ByteLevel pre-tokenizer and decoder.');
+  if (
+    !isRecord(model) ||
+    model['type'] !== 'BPE' ||
+    !hasStep(tokenizerJson['pre_tokenizer'], 'ByteLevel') ||
+    !hasStep(tokenizerJson['decoder'], 'ByteLevel')
+  )
+    throw invalid(
+      'The tokenizer is not byte-level BPE, the only family that is supported.',
+      'Use a model of the Qwen or Llama 3 family, whose tokenizer.json has a ByteLevel pre-tokenizer and decoder.',
+    );
   if (hasPrefixSpace(tokenizerJson['pre_tokenizer']))
-    throw invalid('The tokenizer adds a space before each text, so text cannot be appended exactly.', 'Set add_prefix_space to false in the ByteLevel pre-tokenizer of tokenizer.json.');
+    throw invalid(
+      'The tokenizer adds a space before each text, so text cannot be appended exactly.',
+      'Set add_prefix_space to false in the ByteLevel pre-tokenizer of tokenizer.json.',
+    );
 
   let library: Library;
   try {
     // The shape above is what the library documents; the assertion stands in for its unresolved types.
-    library = new (LibraryTokenizer as unknown as new (json: object, config: object) => Library)(tokenizerJson, tokenizerConfig);
+    library = new (LibraryTokenizer as unknown as new (json: object, config: object) => Library)(
+      tokenizerJson,
+      tokenizerConfig,
+    );
   } catch (cause) {
-    throw invalid(`tokenizer.json cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}.`, 'Copy tokenizer.json again from the model folder that it came with.', cause);
+    throw invalid(
+      `tokenizer.json cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}.`,
+      'Copy tokenizer.json again from the model folder that it came with.',
+      cause,
+    );
   }
 
   const byteOf = byteOfCharacter();
@@ -111,9 +136,19 @@ export function openTokenizer(tokenizerJson: unknown, tokenizerConfig: unknown, 
   const ids = library.get_vocab();
   let vocabSize = 0;
   for (const id of ids.values()) vocabSize = Math.max(vocabSize, id + 1);
-  const missingBytes = [...byteOf].filter(([character]) => library.token_to_id(character) === undefined).map(([, byte]) => byte);
+  const missingBytes = [...byteOf]
+    .filter(([character]) => library.token_to_id(character) === undefined)
+    .map(([, byte]) => byte);
   if (missingBytes.length > 0)
-    throw invalid(`The vocabulary lacks the single-byte tokens ${missingBytes.slice(0, 8).map((byte) => `0x${byte.toString(16)}`).join(', ')}${missingBytes.length > 8 ? ` and ${missingBytes.length - 8} more` : ''}, so some text cannot be written.`, 'Train the tokenizer with the whole byte alphabet as initial alphabet.');
+    throw invalid(
+      `The vocabulary lacks the single-byte tokens ${missingBytes
+        .slice(0, 8)
+        .map((byte) => `0x${byte.toString(16)}`)
+        .join(
+          ', ',
+        )}${missingBytes.length > 8 ? ` and ${missingBytes.length - 8} more` : ''}, so some text cannot be written.`,
+      'Train the tokenizer with the whole byte alphabet as initial alphabet.',
+    );
 
   const encoder = new TextEncoder();
   const bytesOfId: Uint8Array[] = new Array<Uint8Array>(vocabSize);
@@ -133,7 +168,10 @@ export function openTokenizer(tokenizerJson: unknown, tokenizerConfig: unknown, 
   if (endToken === undefined) absent.unshift('eos_token');
   const endId = endToken === undefined ? undefined : idOf(endToken);
   if (endToken === undefined || endId === undefined || absent.length > 0)
-    throw invalid(`The tokenizer lacks the special tokens ${absent.join(', ')}, which its configuration or chat template needs.`, 'Add them to added_tokens in tokenizer.json and name eos_token in tokenizer_config.json.');
+    throw invalid(
+      `The tokenizer lacks the special tokens ${absent.join(', ')}, which its configuration or chat template needs.`,
+      'Add them to added_tokens in tokenizer.json and name eos_token in tokenizer_config.json.',
+    );
 
   // ignoreBOM keeps U+FEFF as text.
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
@@ -143,7 +181,8 @@ export function openTokenizer(tokenizerJson: unknown, tokenizerConfig: unknown, 
     endOfSequence: { token: endToken, id: endId },
     beginOfSequence: specialToken(tokenizerConfig, 'bos_token') ?? '',
     specialTokens: [...added.values()].filter((token) => token.special).map((token) => token.content),
-    encode: (text) => (text.length === 0 ? new Int32Array(0) : Int32Array.from(library.encode(text, { add_special_tokens: false }).ids)),
+    encode: (text) =>
+      text.length === 0 ? new Int32Array(0) : Int32Array.from(library.encode(text, { add_special_tokens: false }).ids),
     decode: (list) => {
       let length = 0;
       for (let index = 0; index < list.length; index++) length += (bytesOfId[list[index] ?? -1] ?? REPLACEMENT).length;

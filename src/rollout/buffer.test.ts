@@ -32,7 +32,15 @@ test('a rollout comes back from disk with every array as it was', () => {
   fill(written, 1);
   written.close();
   const buffer = RolloutBuffer.open(path);
-  expect(buffer.groups('ready')).toEqual([{ ordinal: 0, id: 'g0', task: sampleTask(0), admittedVersion: 0, rollouts: [finishedRollout(0, 0), finishedRollout(0, 1)] }]);
+  expect(buffer.groups('ready')).toEqual([
+    {
+      ordinal: 0,
+      id: 'g0',
+      task: sampleTask(0),
+      admittedVersion: 0,
+      rollouts: [finishedRollout(0, 0), finishedRollout(0, 1)],
+    },
+  ]);
   buffer.close();
 });
 
@@ -75,7 +83,9 @@ test('kill -9 at a random moment loses no rollout that was stored', async () => 
       buffer.addRollout(ordinal, finishedRollout(ordinal, 0));
       process.stdout.write(ordinal + '\\n');
     }`;
-  const child = spawn(process.execPath, ['--input-type=module', '--eval', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   let output = '';
   for await (const chunk of child.stdout) {
     output += String(chunk);

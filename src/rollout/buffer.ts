@@ -63,8 +63,12 @@ export class RolloutBuffer {
 
   private constructor(database: DatabaseSync) {
     this.#database = database;
-    this.#insertGroup = database.prepare(`INSERT INTO groups (ordinal, id, task, admitted_version, state) VALUES (?, ?, ?, ?, 'open')`);
-    this.#insertRollout = database.prepare(`INSERT INTO rollouts (id, ordinal, attempt, status, reward, payload) VALUES (?, ?, ?, ?, ?, ?)`);
+    this.#insertGroup = database.prepare(
+      `INSERT INTO groups (ordinal, id, task, admitted_version, state) VALUES (?, ?, ?, ?, 'open')`,
+    );
+    this.#insertRollout = database.prepare(
+      `INSERT INTO rollouts (id, ordinal, attempt, status, reward, payload) VALUES (?, ?, ?, ?, ?, ?)`,
+    );
     this.#setState = database.prepare(`UPDATE groups SET state = ?, reason = ?, step = ? WHERE ordinal = ?`);
   }
 
@@ -76,7 +80,10 @@ export class RolloutBuffer {
       database.exec(SCHEMA);
       return new RolloutBuffer(database);
     } catch (cause) {
-      throw new HoneError('store-failed', `The rollout buffer ${path} could not be opened.`, { cure: 'Check that the run folder is writable and its disk not full.', cause });
+      throw new HoneError('store-failed', `The rollout buffer ${path} could not be opened.`, {
+        cure: 'Check that the run folder is writable and its disk not full.',
+        cause,
+      });
     }
   }
 
@@ -85,7 +92,15 @@ export class RolloutBuffer {
   }
 
   addRollout(ordinal: number, rollout: Rollout): void {
-    this.#write(this.#insertRollout, rollout.id, ordinal, rollout.attempt, rollout.status, rollout.reward ?? null, serialize(rollout));
+    this.#write(
+      this.#insertRollout,
+      rollout.id,
+      ordinal,
+      rollout.attempt,
+      rollout.status,
+      rollout.reward ?? null,
+      serialize(rollout),
+    );
   }
 
   markReady(ordinal: number): void {
@@ -110,7 +125,10 @@ export class RolloutBuffer {
 
   /** To be called once the checkpoint of `step` is durable. */
   markTrained(step: number): void {
-    this.#write(this.#database.prepare(`UPDATE groups SET state = 'trained' WHERE state = 'assigned' AND step <= ?`), step);
+    this.#write(
+      this.#database.prepare(`UPDATE groups SET state = 'trained' WHERE state = 'assigned' AND step <= ?`),
+      step,
+    );
   }
 
   /** After a restart from the checkpoint of `checkpointStep`: what was assigned past it has not been trained. */
@@ -119,13 +137,17 @@ export class RolloutBuffer {
       this.markTrained(checkpointStep);
       this.#database.prepare('UPDATE rollouts SET step = NULL WHERE step > ?').run(checkpointStep);
       this.#database.prepare(`UPDATE groups SET step = NULL WHERE state = 'dropped' AND step > ?`).run(checkpointStep);
-      const late = this.#database.prepare(`UPDATE groups SET state = 'ready', step = NULL WHERE state IN ('assigned', 'trained') AND step > ?`).run(checkpointStep);
+      const late = this.#database
+        .prepare(`UPDATE groups SET state = 'ready', step = NULL WHERE state IN ('assigned', 'trained') AND step > ?`)
+        .run(checkpointStep);
       return { requeued: Number(late.changes) };
     });
   }
 
   groups(state: GroupState): BufferedGroup[] {
-    const rows = this.#database.prepare('SELECT ordinal, id, task, admitted_version AS version FROM groups WHERE state = ? ORDER BY ordinal').all(state);
+    const rows = this.#database
+      .prepare('SELECT ordinal, id, task, admitted_version AS version FROM groups WHERE state = ? ORDER BY ordinal')
+      .all(state);
     return rows.map((row) => {
       const ordinal = Number(row['ordinal']);
       return {
@@ -139,14 +161,30 @@ export class RolloutBuffer {
   }
 
   unmeasured(): Unmeasured {
-    const rows = this.#database.prepare('SELECT task, payload FROM rollouts JOIN groups USING (ordinal) WHERE rollouts.step IS NULL ORDER BY rollouts.id').all();
+    const rows = this.#database
+      .prepare(
+        'SELECT task, payload FROM rollouts JOIN groups USING (ordinal) WHERE rollouts.step IS NULL ORDER BY rollouts.id',
+      )
+      .all();
     const dropped: Record<string, number> = {};
-    for (const row of this.#database.prepare(`SELECT reason, COUNT(*) AS n FROM groups WHERE state = 'dropped' AND step IS NULL GROUP BY reason`).all()) dropped[String(row['reason'])] = Number(row['n']);
+    for (const row of this.#database
+      .prepare(`SELECT reason, COUNT(*) AS n FROM groups WHERE state = 'dropped' AND step IS NULL GROUP BY reason`)
+      .all())
+      dropped[String(row['reason'])] = Number(row['n']);
     // A group whose rollouts were not all measured has finished since.
     const finished = (states: string): number =>
-      Number(this.#database.prepare(`SELECT COUNT(*) AS n FROM groups WHERE state IN (${states}) AND ordinal IN (SELECT ordinal FROM rollouts WHERE step IS NULL)`).get()?.['n'] ?? 0);
+      Number(
+        this.#database
+          .prepare(
+            `SELECT COUNT(*) AS n FROM groups WHERE state IN (${states}) AND ordinal IN (SELECT ordinal FROM rollouts WHERE step IS NULL)`,
+          )
+          .get()?.['n'] ?? 0,
+      );
     return {
-      observed: rows.map((row) => ({ task: taskSchema.parse(JSON.parse(String(row['task']))), rollout: deserialize(row['payload'] as Uint8Array) as Rollout })),
+      observed: rows.map((row) => ({
+        task: taskSchema.parse(JSON.parse(String(row['task']))),
+        rollout: deserialize(row['payload'] as Uint8Array) as Rollout,
+      })),
       dropped,
       finished: finished(`'ready', 'dropped'`),
       varied: finished(`'ready'`),
@@ -155,7 +193,9 @@ export class RolloutBuffer {
 
   /** Groups of one step's batch, for audits and replays. */
   stepGroups(step: number): { ordinal: number; rollouts: Rollout[] }[] {
-    const rows = this.#database.prepare(`SELECT ordinal FROM groups WHERE step = ? AND state IN ('assigned', 'trained') ORDER BY ordinal`).all(step);
+    const rows = this.#database
+      .prepare(`SELECT ordinal FROM groups WHERE step = ? AND state IN ('assigned', 'trained') ORDER BY ordinal`)
+      .all(step);
     return rows.map((row) => ({ ordinal: Number(row['ordinal']), rollouts: this.#rollouts(Number(row['ordinal'])) }));
   }
 
@@ -165,9 +205,13 @@ export class RolloutBuffer {
   }
 
   counts(): BufferCounts {
-    const count = (where: string): number => Number(this.#database.prepare(`SELECT COUNT(*) AS n FROM groups ${where}`).get()?.['n'] ?? 0);
+    const count = (where: string): number =>
+      Number(this.#database.prepare(`SELECT COUNT(*) AS n FROM groups ${where}`).get()?.['n'] ?? 0);
     const dropped: Record<string, number> = {};
-    for (const row of this.#database.prepare(`SELECT reason, COUNT(*) AS n FROM groups WHERE state = 'dropped' GROUP BY reason ORDER BY reason`).all()) dropped[String(row['reason'])] = Number(row['n']);
+    for (const row of this.#database
+      .prepare(`SELECT reason, COUNT(*) AS n FROM groups WHERE state = 'dropped' GROUP BY reason ORDER BY reason`)
+      .all())
+      dropped[String(row['reason'])] = Number(row['n']);
     return { admitted: count(''), trained: count(`WHERE state = 'trained'`), dropped };
   }
 
@@ -204,5 +248,12 @@ export class RolloutBuffer {
 }
 
 function writeFailure(cause: unknown): HoneError {
-  return new HoneError('store-failed', `The rollout buffer could not be written: ${cause instanceof Error ? cause.message : String(cause)}.`, { cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.', cause });
+  return new HoneError(
+    'store-failed',
+    `The rollout buffer could not be written: ${cause instanceof Error ? cause.message : String(cause)}.`,
+    {
+      cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.',
+      cause,
+    },
+  );
 }

@@ -50,21 +50,45 @@ export async function runEpisode(task: Task, identity: EpisodeIdentity, setting:
   let submission: Submission | undefined;
   let failure: string | undefined;
   try {
-    submission = await harness.run(task.environment, { baseUrl, apiKey, model: setting.model, budget: setting.budget, signal });
+    submission = await harness.run(task.environment, {
+      baseUrl,
+      apiKey,
+      model: setting.model,
+      budget: setting.budget,
+      signal,
+    });
   } catch (error) {
     failure = error instanceof Error ? error.message : String(error);
   }
   const sealed = await recorder.seal(sessionId);
-  const base = { id, taskId: task.id, groupId, attempt, segments: sealed.segments, cost: sealed.cost, seed, admittedVersion };
+  const base = {
+    id,
+    taskId: task.id,
+    groupId,
+    attempt,
+    segments: sealed.segments,
+    cost: sealed.cost,
+    seed,
+    admittedVersion,
+  };
   if (submission === undefined || signal.aborted) {
     const status: RolloutStatus = signal.aborted ? 'aborted' : 'infra-failed';
-    return { rollout: { ...base, status, lookups: 0, failure: sealed.failure ?? failure ?? 'the episode was aborted' } };
+    return {
+      rollout: { ...base, status, lookups: 0, failure: sealed.failure ?? failure ?? 'the episode was aborted' },
+    };
   }
-  if (sealed.failure !== undefined) return { rollout: { ...base, status: 'infra-failed', lookups: submission.lookups.length, failure: sealed.failure }, submission };
+  if (sealed.failure !== undefined)
+    return {
+      rollout: { ...base, status: 'infra-failed', lookups: submission.lookups.length, failure: sealed.failure },
+      submission,
+    };
   if (sealed.emptyReason !== undefined && submission.end === 'finished')
-    throw new HoneError('invalid-rollout', `Rollout ${id} finished without a sampled token: ${sealed.emptyReason}.`, { cure: 'Check that the harness talks to the session that was opened for it.' });
+    throw new HoneError('invalid-rollout', `Rollout ${id} finished without a sampled token: ${sealed.emptyReason}.`, {
+      cure: 'Check that the harness talks to the session that was opened for it.',
+    });
   const outcome = scoreFindings(submission, { bugs: task.gold.bugs, file: task.environment.file });
   const lookups = submission.lookups.length;
-  const status: RolloutStatus = submission.end === 'finished' || submission.end === 'malformed' ? 'completed' : 'truncated';
+  const status: RolloutStatus =
+    submission.end === 'finished' || submission.end === 'malformed' ? 'completed' : 'truncated';
   return { rollout: { ...base, status, outcome, reward: setting.reward(outcome, lookups), lookups }, submission };
 }

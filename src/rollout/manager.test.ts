@@ -15,11 +15,21 @@ interface Trial {
 }
 
 /** A manager whose episodes end after a few random turns of the event loop. */
-function createTrial(buffer: RolloutBuffer, overrides: Partial<ManagerOptions> & { outcome?: (request: EpisodeRequest, version: number) => Rollout; seed?: number } = {}): { manager: RolloutManager; trial: Trial } {
+function createTrial(
+  buffer: RolloutBuffer,
+  overrides: Partial<ManagerOptions> & {
+    outcome?: (request: EpisodeRequest, version: number) => Rollout;
+    seed?: number;
+  } = {},
+): { manager: RolloutManager; trial: Trial } {
   const trial: Trial = { version: 0, started: [], peak: 0 };
   const random = createRandom(overrides.seed ?? 1);
   let running = 0;
-  const { outcome = ({ ordinal, attempt }, version) => finishedRollout(ordinal, attempt, { version }), seed: _seed, ...options } = overrides;
+  const {
+    outcome = ({ ordinal, attempt }, version) => finishedRollout(ordinal, attempt, { version }),
+    seed: _seed,
+    ...options
+  } = overrides;
   const manager = new RolloutManager(buffer, {
     groupSize: 2,
     groupsPerStep: 3,
@@ -47,12 +57,15 @@ test('a synchronous batch is the first groups of the stream that vary, whatever 
     const buffer = RolloutBuffer.open(':memory:');
     const { manager, trial } = createTrial(buffer, {
       seed,
-      outcome: ({ ordinal, attempt }, version) => finishedRollout(ordinal, attempt, { version, ...(flat.has(ordinal) ? { recall: 0 } : {}) }),
+      outcome: ({ ordinal, attempt }, version) =>
+        finishedRollout(ordinal, attempt, { version, ...(flat.has(ordinal) ? { recall: 0 } : {}) }),
     });
     const first = await manager.nextBatch(1);
     expect(first.groups.map((group) => group.ordinal)).toEqual([1, 3, 4]);
     expect(first.dropped).toEqual({ 'zero-variance': 2 });
-    expect(first.observed.map(({ rollout }) => rollout.id)).toEqual([0, 1, 2, 3, 4].flatMap((ordinal) => [`g00000${ordinal}-a00`, `g00000${ordinal}-a01`]));
+    expect(first.observed.map(({ rollout }) => rollout.id)).toEqual(
+      [0, 1, 2, 3, 4].flatMap((ordinal) => [`g00000${ordinal}-a00`, `g00000${ordinal}-a01`]),
+    );
     trial.version = 1;
     manager.stepTrained(1);
     const second = await manager.nextBatch(2);
@@ -65,21 +78,29 @@ test('a synchronous batch is the first groups of the stream that vary, whatever 
 
 test('groups in flight, waiting and in training never pass the staleness bound; concurrency is kept', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.integer({ min: 1, max: 3 }), fc.integer({ min: 1, max: 4 }), fc.integer({ min: 1, max: 9 }), fc.integer({ min: 1, max: 1000 }), async (maxStaleness, groupsPerStep, concurrency, seed) => {
-      const buffer = RolloutBuffer.open(':memory:');
-      const { manager, trial } = createTrial(buffer, { maxStaleness, groupsPerStep, concurrency, seed });
-      for (let step = 1; step <= 4; step++) {
-        const batch = await manager.nextBatch(step);
-        expect(batch.groups).toHaveLength(groupsPerStep);
-        expect(manager.active).toBeLessThanOrEqual((maxStaleness + 1) * groupsPerStep);
-        for (const group of batch.groups) for (const rollout of group.rollouts) expect(trial.version - rollout.admittedVersion).toBeLessThanOrEqual(maxStaleness);
-        trial.version++;
-        manager.stepTrained(step);
-      }
-      expect(trial.peak).toBeLessThanOrEqual(concurrency);
-      await manager.stop();
-      buffer.close();
-    }),
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 3 }),
+      fc.integer({ min: 1, max: 4 }),
+      fc.integer({ min: 1, max: 9 }),
+      fc.integer({ min: 1, max: 1000 }),
+      async (maxStaleness, groupsPerStep, concurrency, seed) => {
+        const buffer = RolloutBuffer.open(':memory:');
+        const { manager, trial } = createTrial(buffer, { maxStaleness, groupsPerStep, concurrency, seed });
+        for (let step = 1; step <= 4; step++) {
+          const batch = await manager.nextBatch(step);
+          expect(batch.groups).toHaveLength(groupsPerStep);
+          expect(manager.active).toBeLessThanOrEqual((maxStaleness + 1) * groupsPerStep);
+          for (const group of batch.groups)
+            for (const rollout of group.rollouts)
+              expect(trial.version - rollout.admittedVersion).toBeLessThanOrEqual(maxStaleness);
+          trial.version++;
+          manager.stepTrained(step);
+        }
+        expect(trial.peak).toBeLessThanOrEqual(concurrency);
+        await manager.stop();
+        buffer.close();
+      },
+    ),
     { numRuns: 25 },
   );
 });
@@ -104,7 +125,11 @@ test('a failed engine is tried again and never scores 0; a group left with one m
   const buffer = RolloutBuffer.open(':memory:');
   const { manager, trial } = createTrial(buffer, {
     groupsPerStep: 1,
-    outcome: ({ ordinal, attempt }, version) => finishedRollout(ordinal, attempt, { version, ...(ordinal === 0 && attempt === 1 ? { status: 'infra-failed' } : {}) }),
+    outcome: ({ ordinal, attempt }, version) =>
+      finishedRollout(ordinal, attempt, {
+        version,
+        ...(ordinal === 0 && attempt === 1 ? { status: 'infra-failed' } : {}),
+      }),
   });
   const batch = await manager.nextBatch(1);
   expect(trial.started.filter((request) => request.ordinal === 0 && request.attempt === 1)).toHaveLength(2);
@@ -122,7 +147,11 @@ test('a restart runs only the attempts that are missing, and trains every stored
   await before.manager.stop();
   // Step 1 was being trained when the process died: no checkpoint.
   buffer.recover(0);
-  const stored = new Set([...buffer.groups('open'), ...buffer.groups('ready')].flatMap((group) => group.rollouts.map((rollout) => rollout.id)));
+  const stored = new Set(
+    [...buffer.groups('open'), ...buffer.groups('ready')].flatMap((group) =>
+      group.rollouts.map((rollout) => rollout.id),
+    ),
+  );
   const after = createTrial(buffer, { maxStaleness: 1, seed: 4 });
   const trained: number[] = [];
   for (let step = 1; step <= 3; step++) {
@@ -151,13 +180,21 @@ test('an error that is a bug surfaces to the caller instead of hanging the run',
 
 test('groups that never vary end the run with their reasons instead of sampling forever', async () => {
   const flat = RolloutBuffer.open(':memory:');
-  const silent = createTrial(flat, { outcome: ({ ordinal, attempt }) => finishedRollout(ordinal, attempt, { recall: 0 }) });
-  await expect(silent.manager.nextBatch(1)).rejects.toThrow('The last 200 groups taught nothing (200 zero-variance), so no batch can be filled.');
+  const silent = createTrial(flat, {
+    outcome: ({ ordinal, attempt }) => finishedRollout(ordinal, attempt, { recall: 0 }),
+  });
+  await expect(silent.manager.nextBatch(1)).rejects.toThrow(
+    'The last 200 groups taught nothing (200 zero-variance), so no batch can be filled.',
+  );
   await silent.manager.stop();
   flat.close();
   const broken = RolloutBuffer.open(':memory:');
-  const failing = createTrial(broken, { outcome: ({ ordinal, attempt }) => finishedRollout(ordinal, attempt, { status: 'infra-failed' }) });
-  await expect(failing.manager.nextBatch(1)).rejects.toThrow('(200 too-few-members; last failure: the engine went away)');
+  const failing = createTrial(broken, {
+    outcome: ({ ordinal, attempt }) => finishedRollout(ordinal, attempt, { status: 'infra-failed' }),
+  });
+  await expect(failing.manager.nextBatch(1)).rejects.toThrow(
+    '(200 too-few-members; last failure: the engine went away)',
+  );
   await failing.manager.stop();
   broken.close();
 });

@@ -92,7 +92,13 @@ export class RolloutManager {
     this.#options = options;
     this.#nextOrdinal = buffer.nextOrdinal();
     // A restart: finished rollouts of open groups are kept, only the missing attempts run again.
-    for (const stored of buffer.groups('open')) this.#enqueue({ ordinal: stored.ordinal, task: stored.task, admittedVersion: stored.admittedVersion, rollouts: [...stored.rollouts] });
+    for (const stored of buffer.groups('open'))
+      this.#enqueue({
+        ordinal: stored.ordinal,
+        task: stored.task,
+        admittedVersion: stored.admittedVersion,
+        rollouts: [...stored.rollouts],
+      });
     this.#ready = buffer.groups('ready');
     const { observed, dropped, finished, varied } = buffer.unmeasured();
     this.#observed = observed;
@@ -121,9 +127,19 @@ export class RolloutManager {
     }
     this.#ready.sort((a, b) => a.ordinal - b.ordinal);
     const groups = this.#ready.splice(0, this.#options.groupsPerStep);
-    this.#buffer.assign(step, groups.map((group) => group.ordinal));
+    this.#buffer.assign(
+      step,
+      groups.map((group) => group.ordinal),
+    );
     this.#assigned += groups.length;
-    const batch: StepBatch = { groups, dropped: this.#dropped, finished: this.#finished, varied: this.#varied, waitMs: performance.now() - started, observed: this.#observed.sort((a, b) => (a.rollout.id < b.rollout.id ? -1 : 1)) };
+    const batch: StepBatch = {
+      groups,
+      dropped: this.#dropped,
+      finished: this.#finished,
+      varied: this.#varied,
+      waitMs: performance.now() - started,
+      observed: this.#observed.sort((a, b) => (a.rollout.id < b.rollout.id ? -1 : 1)),
+    };
     this.#dropped = {};
     this.#finished = 0;
     this.#varied = 0;
@@ -152,7 +168,12 @@ export class RolloutManager {
     const capacity = (this.#options.maxStaleness + 1) * this.#options.groupsPerStep;
     while (this.active < capacity && this.#queue.length < this.#options.concurrency) {
       const ordinal = this.#nextOrdinal++;
-      const group: OpenGroup = { ordinal, task: this.#options.taskAt(ordinal), admittedVersion: this.#options.currentVersion(), rollouts: [] };
+      const group: OpenGroup = {
+        ordinal,
+        task: this.#options.taskAt(ordinal),
+        admittedVersion: this.#options.currentVersion(),
+        rollouts: [],
+      };
       this.#buffer.admit(ordinal, groupId(`g${ordinal}`), group.task, group.admittedVersion);
       this.#enqueue(group);
     }
@@ -175,14 +196,21 @@ export class RolloutManager {
   #enqueue(group: OpenGroup): void {
     this.#open++;
     const done = new Set(group.rollouts.map((rollout) => rollout.attempt));
-    for (let attempt = 0; attempt < this.#options.groupSize; attempt++) if (!done.has(attempt)) this.#queue.push({ group, attempt, tries: 0 });
+    for (let attempt = 0; attempt < this.#options.groupSize; attempt++)
+      if (!done.has(attempt)) this.#queue.push({ group, attempt, tries: 0 });
     if (done.size >= this.#options.groupSize) this.#close(group);
   }
 
   async #runJob(job: Job): Promise<void> {
     const { group, attempt } = job;
     const id = rolloutId(`g${String(group.ordinal).padStart(6, '0')}-a${String(attempt).padStart(2, '0')}`);
-    const rollout = await this.#options.runEpisode({ id, ordinal: group.ordinal, attempt, task: group.task, signal: this.#abort.signal });
+    const rollout = await this.#options.runEpisode({
+      id,
+      ordinal: group.ordinal,
+      attempt,
+      task: group.task,
+      signal: this.#abort.signal,
+    });
     if (this.#abort.signal.aborted) return;
     if (rollout.status === 'infra-failed' && job.tries < this.#options.infraRetries) {
       this.#queue.unshift({ group, attempt, tries: job.tries + 1 });
@@ -201,20 +229,33 @@ export class RolloutManager {
     if (reason !== undefined) {
       this.#drop(group.ordinal, reason);
       this.#flat++;
-      if (this.#flat >= Math.max(MIN_FLAT_GROUPS, FLAT_BATCHES * this.#options.groupsPerStep)) throw this.#nothingToLearn(group);
+      if (this.#flat >= Math.max(MIN_FLAT_GROUPS, FLAT_BATCHES * this.#options.groupsPerStep))
+        throw this.#nothingToLearn(group);
       return;
     }
     this.#flat = 0;
     this.#varied++;
     this.#buffer.markReady(group.ordinal);
     const rollouts = [...group.rollouts].sort((a, b) => a.attempt - b.attempt);
-    this.#ready.push({ ordinal: group.ordinal, id: groupId(`g${group.ordinal}`), task: group.task, admittedVersion: group.admittedVersion, rollouts });
+    this.#ready.push({
+      ordinal: group.ordinal,
+      id: groupId(`g${group.ordinal}`),
+      task: group.task,
+      admittedVersion: group.admittedVersion,
+      rollouts,
+    });
   }
 
   #nothingToLearn(last: OpenGroup): HoneError {
     const reasons = Object.entries(this.#dropped).map(([reason, count]) => `${count} ${reason}`);
     const failure = last.rollouts.find((rollout) => rollout.failure !== undefined)?.failure;
-    return new HoneError('invalid-rollout', `The last ${this.#flat} groups taught nothing (${reasons.join(', ')}${failure === undefined ? '' : `; last failure: ${failure}`}), so no batch can be filled.`, { cure: 'Look at what the model answers: it may not know the format, or sampling.temperature may be too low for its answers to differ.' });
+    return new HoneError(
+      'invalid-rollout',
+      `The last ${this.#flat} groups taught nothing (${reasons.join(', ')}${failure === undefined ? '' : `; last failure: ${failure}`}), so no batch can be filled.`,
+      {
+        cure: 'Look at what the model answers: it may not know the format, or sampling.temperature may be too low for its answers to differ.',
+      },
+    );
   }
 
   #dropStale(): void {

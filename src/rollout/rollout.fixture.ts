@@ -34,7 +34,11 @@ export function sampleSegment(version: number): Segment {
   };
 }
 
-export function finishedRollout(ordinal: number, attempt: number, options: { recall?: number; version?: number; status?: Rollout['status'] } = {}): Rollout {
+export function finishedRollout(
+  ordinal: number,
+  attempt: number,
+  options: { recall?: number; version?: number; status?: Rollout['status'] } = {},
+): Rollout {
   const { recall = attempt % 2, version = 0, status = 'completed' } = options;
   const scored = status === 'completed' || status === 'truncated';
   return {
@@ -48,6 +52,19 @@ export function finishedRollout(ordinal: number, attempt: number, options: { rec
     seed: 1,
     admittedVersion: policyVersion(version),
     lookups: 0,
-    ...(scored ? { outcome: { truePositives: recall, predicted: recall, actual: 1, precision: recall, recall, valid: true, cheated: false }, reward: recall } : { failure: 'the engine went away' }),
+    ...(scored
+      ? {
+          outcome: {
+            truePositives: recall,
+            predicted: recall,
+            actual: 1,
+            precision: recall,
+            recall,
+            valid: true,
+            cheated: false,
+          },
+          reward: recall,
+        }
+      : { failure: 'the engine went away' }),
   };
 }

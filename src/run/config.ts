@@ -11,22 +11,41 @@ const positive = z.int().positive();
 
 export const runConfigSchema = z
   .strictObject({
-    name: z.string().regex(/^[\w.-]+$/u, 'letters, digits, dot, dash and underscore only').describe('folder name of the run under runs/'),
+    name: z
+      .string()
+      .regex(/^[\w.-]+$/u, 'letters, digits, dot, dash and underscore only')
+      .describe('folder name of the run under runs/'),
     seed: z.int().min(0).max(0xffffffff).default(1).describe('every seed of the run derives from it'),
     model: z.string().describe('Hugging Face folder of the model to start from; relative to the working directory'),
     tasks: z
       .strictObject({
         maxCharacters: positive.default(600).describe('longest function, in characters'),
         maxLines: positive.default(24).describe('longest function, in lines'),
-        elsewhereShare: z.number().min(0).max(1).default(0.5).describe('share of edits whose evidence lies elsewhere in the package, where the function offers one'),
-        bugShare: z.number().min(0).max(1).default(2 / 3).describe('share of tasks that hold at least one bug'),
+        elsewhereShare: z
+          .number()
+          .min(0)
+          .max(1)
+          .default(0.5)
+          .describe('share of edits whose evidence lies elsewhere in the package, where the function offers one'),
+        bugShare: z
+          .number()
+          .min(0)
+          .max(1)
+          .default(2 / 3)
+          .describe('share of tasks that hold at least one bug'),
       })
       .prefault({}),
     harness: z
       .strictObject({
-        strategy: z.enum(['sweep', 'report']).default('sweep').describe('sweep asks about each changed line; report wants one list of findings'),
+        strategy: z
+          .enum(['sweep', 'report'])
+          .default('sweep')
+          .describe('sweep asks about each changed line; report wants one list of findings'),
         lookups: z.enum(['on', 'off']).default('on').describe('whether names can be looked up'),
-        instructions: z.enum(['none', 'full']).default('none').describe('full = a system message that explains the format, for models not trained on it'),
+        instructions: z
+          .enum(['none', 'full'])
+          .default('none')
+          .describe('full = a system message that explains the format, for models not trained on it'),
         maxTurns: positive.default(24).describe('assistant turns in one rollout'),
         maxTokens: positive.default(256).describe('sampled tokens in one rollout'),
         maxSeconds: z.number().positive().default(60).describe('seconds for one rollout'),
@@ -44,7 +63,10 @@ export const runConfigSchema = z
     replay: z
       .strictObject({
         keptSets: z.boolean().default(true).describe('recompute log-probabilities over the recorded kept sets'),
-        acknowledgeMismatch: z.boolean().default(false).describe('must be true to train with a truncated sampler and no replay'),
+        acknowledgeMismatch: z
+          .boolean()
+          .default(false)
+          .describe('must be true to train with a truncated sampler and no replay'),
       })
       .prefault({}),
     reward: rewardSpecSchema.prefault({}),
@@ -67,23 +89,46 @@ export const runConfigSchema = z
       .prefault({}),
     schedule: z
       .strictObject({
-        mode: z.enum(['async', 'sync']).default('async').describe('sync is bit-reproducible; async samples while it trains'),
-        maxStaleness: z.int().min(0).optional().describe('versions that a rollout may lag; default 1 in async, 0 in sync'),
+        mode: z
+          .enum(['async', 'sync'])
+          .default('async')
+          .describe('sync is bit-reproducible; async samples while it trains'),
+        maxStaleness: z
+          .int()
+          .min(0)
+          .optional()
+          .describe('versions that a rollout may lag; default 1 in async, 0 in sync'),
         concurrency: positive.default(64).describe('rollouts in flight'),
         infraRetries: z.int().min(0).default(2).describe('further tries after an infrastructure failure'),
-        maxMinutes: z.number().positive().optional().describe('stop training after this many minutes and evaluate; default none'),
+        maxMinutes: z
+          .number()
+          .positive()
+          .optional()
+          .describe('stop training after this many minutes and evaluate; default none'),
       })
       .prefault({}),
     engine: z
       .strictObject({
-        build: z.enum(['auto', 'plain', 'fma']).default('auto').describe('kernel build; plain has the same bits on every CPU'),
-        threads: z.int().min(1).max(16).default(2).describe('threads of whichever side works alone; each side has half while both work'),
+        build: z
+          .enum(['auto', 'plain', 'fma'])
+          .default('auto')
+          .describe('kernel build; plain has the same bits on every CPU'),
+        threads: z
+          .int()
+          .min(1)
+          .max(16)
+          .default(2)
+          .describe('threads of the trainer, and of the sampler when it works alone; half of them while both work'),
         slots: positive.default(96).describe('sequences whose keys and values are kept'),
         microBatchTokens: positive.default(2048).describe('rows of one forward and backward pass'),
       })
       .prefault({}),
-    weights: z.strictObject({ anchorEvery: positive.default(20).describe('versions from one full anchor to the next') }).prefault({}),
-    checkpoints: z.strictObject({ keep: positive.default(2).describe('newest checkpoints kept; one is written every step') }).prefault({}),
+    weights: z
+      .strictObject({ anchorEvery: positive.default(20).describe('versions from one full anchor to the next') })
+      .prefault({}),
+    checkpoints: z
+      .strictObject({ keep: positive.default(2).describe('newest checkpoints kept; one is written every step') })
+      .prefault({}),
     eval: z
       .strictObject({
         tasks: z.int().min(0).default(600).describe('held-out tasks; 0 = no evaluation'),
@@ -99,11 +144,27 @@ export const runConfigSchema = z
     };
     const truncated = config.sampling.topP < 1 || config.sampling.topK > 0 || config.sampling.minP > 0;
     if (truncated && !config.replay.keptSets && !config.replay.acknowledgeMismatch)
-      fail(['replay', 'keptSets'], `is false while sampling is truncated (topP ${config.sampling.topP}, topK ${config.sampling.topK}, minP ${config.sampling.minP}): the trainer would see other probabilities than the sampler. Set replay.keptSets to true, or replay.acknowledgeMismatch to true`);
-    if (config.schedule.mode === 'async' && config.schedule.maxStaleness === 0) fail(['schedule', 'maxStaleness'], 'is 0 while schedule.mode is async: nothing could be sampled while training. Set it to 1 or more, or use schedule.mode sync');
-    if (config.schedule.mode === 'sync' && (config.schedule.maxStaleness ?? 0) > 0) fail(['schedule', 'maxStaleness'], `is ${config.schedule.maxStaleness} while schedule.mode is sync, which trains on no stale token. Leave it out, or use schedule.mode async`);
-    if (config.harness.strategy === 'report' && config.harness.instructions === 'none') fail(['harness', 'instructions'], 'is none, but the report strategy always explains itself. Set it to full');
-    if (config.schedule.concurrency > config.engine.slots) fail(['engine', 'slots'], `is ${config.engine.slots}, fewer than schedule.concurrency ${config.schedule.concurrency}: rollouts would evict each other's keys and values. Raise slots or lower concurrency`);
+      fail(
+        ['replay', 'keptSets'],
+        `is false while sampling is truncated (topP ${config.sampling.topP}, topK ${config.sampling.topK}, minP ${config.sampling.minP}): the trainer would see other probabilities than the sampler. Set replay.keptSets to true, or replay.acknowledgeMismatch to true`,
+      );
+    if (config.schedule.mode === 'async' && config.schedule.maxStaleness === 0)
+      fail(
+        ['schedule', 'maxStaleness'],
+        'is 0 while schedule.mode is async: nothing could be sampled while training. Set it to 1 or more, or use schedule.mode sync',
+      );
+    if (config.schedule.mode === 'sync' && (config.schedule.maxStaleness ?? 0) > 0)
+      fail(
+        ['schedule', 'maxStaleness'],
+        `is ${config.schedule.maxStaleness} while schedule.mode is sync, which trains on no stale token. Leave it out, or use schedule.mode async`,
+      );
+    if (config.harness.strategy === 'report' && config.harness.instructions === 'none')
+      fail(['harness', 'instructions'], 'is none, but the report strategy always explains itself. Set it to full');
+    if (config.schedule.concurrency > config.engine.slots)
+      fail(
+        ['engine', 'slots'],
+        `is ${config.engine.slots}, fewer than schedule.concurrency ${config.schedule.concurrency}: rollouts would evict each other's keys and values. Raise slots or lower concurrency`,
+      );
   });
 
 /** As written in hone.config.ts: every field with a default may be left out. */
@@ -121,13 +182,26 @@ export function resolveConfig(input: unknown, source: string): RunConfig {
   if (!parsed.success) {
     const problems = parsed.error.issues.map((issue) => {
       const path = issue.path.join('.');
-      if (issue.code === 'unrecognized_keys') return issue.keys.map((key) => `${path === '' ? key : `${path}.${key}`} is not a known option${suggestion(key, path)}`).join('; ');
+      if (issue.code === 'unrecognized_keys')
+        return issue.keys
+          .map((key) => `${path === '' ? key : `${path}.${key}`} is not a known option${suggestion(key, path)}`)
+          .join('; ');
       return `${path} ${issue.message}`;
     });
-    throw new HoneError('invalid-config', `${source} has ${problems.length} problem${problems.length > 1 ? 's' : ''}: ${problems.join('; ')}.`, { cure: 'Mend these keys; `hone config` lists every option with its unit and default.' });
+    throw new HoneError(
+      'invalid-config',
+      `${source} has ${problems.length} problem${problems.length > 1 ? 's' : ''}: ${problems.join('; ')}.`,
+      { cure: 'Mend these keys; `hone config` lists every option with its unit and default.' },
+    );
   }
   const config = parsed.data;
-  return { ...config, schedule: { ...config.schedule, maxStaleness: config.schedule.maxStaleness ?? (config.schedule.mode === 'async' ? 1 : 0) } };
+  return {
+    ...config,
+    schedule: {
+      ...config.schedule,
+      maxStaleness: config.schedule.maxStaleness ?? (config.schedule.mode === 'async' ? 1 : 0),
+    },
+  };
 }
 
 /** The known sibling nearest in spelling, if it is near enough to be a typing slip. */
@@ -135,9 +209,12 @@ function suggestion(key: string, path: string): string {
   const schema = z.toJSONSchema(runConfigSchema, { io: 'input' });
   // z.toJSONSchema returns plain JSON; only `properties` is read.
   let node: unknown = schema;
-  for (const part of path === '' ? [] : path.split('.')) node = (node as { properties?: Record<string, unknown> }).properties?.[part];
+  for (const part of path === '' ? [] : path.split('.'))
+    node = (node as { properties?: Record<string, unknown> }).properties?.[part];
   const known = Object.keys((node as { properties?: Record<string, unknown> } | undefined)?.properties ?? {});
-  const near = known.map((name) => ({ name, distance: editDistance(key.toLowerCase(), name.toLowerCase()) })).sort((a, b) => a.distance - b.distance)[0];
+  const near = known
+    .map((name) => ({ name, distance: editDistance(key.toLowerCase(), name.toLowerCase()) }))
+    .sort((a, b) => a.distance - b.distance)[0];
   return near !== undefined && near.distance <= Math.max(2, key.length / 3) ? ` (did you mean ${near.name}?)` : '';
 }
 
@@ -145,7 +222,10 @@ function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, index) => index);
   for (let i = 1; i <= a.length; i++) {
     const next = [i];
-    for (let j = 1; j <= b.length; j++) next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)));
+    for (let j = 1; j <= b.length; j++)
+      next.push(
+        Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)),
+      );
     row = next;
   }
   return row[b.length] ?? 0;

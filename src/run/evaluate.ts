@@ -20,7 +20,11 @@ export interface EvaluateOptions {
 
 const TRIES = 3;
 
-export async function evaluateTasks(tasks: readonly Task[], setting: EpisodeSetting, options: EvaluateOptions): Promise<TaskResult[]> {
+export async function evaluateTasks(
+  tasks: readonly Task[],
+  setting: EpisodeSetting,
+  options: EvaluateOptions,
+): Promise<TaskResult[]> {
   const results: TaskResult[] = new Array<TaskResult>(tasks.length);
   let next = 0;
   let done = 0;
@@ -37,18 +41,35 @@ export async function evaluateTasks(tasks: readonly Task[], setting: EpisodeSett
   return results;
 }
 
-async function evaluateTask(task: Task, index: number, setting: EpisodeSetting, { label, seed, signal }: EvaluateOptions): Promise<TaskResult> {
+async function evaluateTask(
+  task: Task,
+  index: number,
+  setting: EpisodeSetting,
+  { label, seed, signal }: EvaluateOptions,
+): Promise<TaskResult> {
   let failure: string | undefined;
   for (let attempt = 0; attempt < TRIES; attempt++) {
     signal.throwIfAborted();
     const { rollout, submission } = await runEpisode(
       task,
-      { id: rolloutId(`${label}-${index}`), groupId: groupId(`${label}-${index}`), attempt, seed: deriveSeed(seed, 'eval', task.id), admittedVersion: policyVersion(0), signal },
+      {
+        id: rolloutId(`${label}-${index}`),
+        groupId: groupId(`${label}-${index}`),
+        attempt,
+        seed: deriveSeed(seed, 'eval', task.id),
+        admittedVersion: policyVersion(0),
+        signal,
+      },
       setting,
     );
-    if (rollout.outcome !== undefined && submission !== undefined) return { task, submission, outcome: rollout.outcome, cost: rollout.cost };
+    if (rollout.outcome !== undefined && submission !== undefined)
+      return { task, submission, outcome: rollout.outcome, cost: rollout.cost };
     failure = rollout.failure;
   }
   signal.throwIfAborted();
-  throw new HoneError('engine-failed', `Task ${task.id} could not be evaluated in ${TRIES} tries: ${failure ?? 'no cause was given'}.`, { cure: 'Check the engine and start again; nothing is scored 0 for a failure of infrastructure.' });
+  throw new HoneError(
+    'engine-failed',
+    `Task ${task.id} could not be evaluated in ${TRIES} tries: ${failure ?? 'no cause was given'}.`,
+    { cure: 'Check the engine and start again; nothing is scored 0 for a failure of infrastructure.' },
+  );
 }

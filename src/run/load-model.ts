@@ -28,11 +28,20 @@ export async function loadModel(path: string): Promise<LoadedModel> {
   const shapes = parameterShapes(config);
   checkTensors(folder.tensors, shapes);
   if (folder.chatTemplate === undefined)
-    throw new HoneError('invalid-tokenizer', `${path} has no chat template.`, { cure: 'Add chat_template.jinja, or chat_template in tokenizer_config.json.' });
+    throw new HoneError('invalid-tokenizer', `${path} has no chat template.`, {
+      cure: 'Add chat_template.jinja, or chat_template in tokenizer_config.json.',
+    });
   const tokenizer = openTokenizer(folder.tokenizerJson, folder.tokenizerConfig, { chatTemplate: folder.chatTemplate });
   if (tokenizer.vocabSize > config.vocabSize)
-    throw new HoneError('invalid-tokenizer', `${path} has a tokenizer of ${tokenizer.vocabSize} ids for a model of ${config.vocabSize}.`, { cure: 'Copy tokenizer and weights from the same model.' });
-  const template = openChatTemplate(folder.chatTemplate, { bos: tokenizer.beginOfSequence, eos: tokenizer.endOfSequence.token });
+    throw new HoneError(
+      'invalid-tokenizer',
+      `${path} has a tokenizer of ${tokenizer.vocabSize} ids for a model of ${config.vocabSize}.`,
+      { cure: 'Copy tokenizer and weights from the same model.' },
+    );
+  const template = openChatTemplate(folder.chatTemplate, {
+    bos: tokenizer.beginOfSequence,
+    eos: tokenizer.endOfSequence.token,
+  });
   checkMarks(path, tokenizer, template);
   const weights = new Map<string, Float32Array>();
   const served = new Map<string, Uint8Array>();
@@ -59,5 +68,9 @@ function checkMarks(path: string, tokenizer: Tokenizer, template: ChatTemplate):
   const marks = new Set(template.render(messages, { addGenerationPrompt: true }).match(MARK) ?? []);
   const broken = [...marks, tokenizer.endOfSequence.token].filter((mark) => tokenizer.encode(mark).length !== 1);
   if (broken.length === 0) return;
-  throw new HoneError('invalid-tokenizer', `The tokenizer of ${path} does not have ${broken.join(', ')} as one token, and the chat template writes it.`, { cure: 'Copy tokenizer.json from the same model as chat_template.jinja, or add it to added_tokens.' });
+  throw new HoneError(
+    'invalid-tokenizer',
+    `The tokenizer of ${path} does not have ${broken.join(', ')} as one token, and the chat template writes it.`,
+    { cure: 'Copy tokenizer.json from the same model as chat_template.jinja, or add it to added_tokens.' },
+  );
 }

@@ -23,7 +23,11 @@ export interface PolicyStack {
   readonly policy: EmbeddedPolicy;
   readonly recorder: Recorder;
   /** The setting of an episode; `reward` is 0 unless given, as evaluations look at outcomes alone. */
-  setting(options: { greedy: boolean; lookups: 'on' | 'off'; reward?: (outcome: Outcome, lookups: number) => number }): EpisodeSetting;
+  setting(options: {
+    greedy: boolean;
+    lookups: 'on' | 'off';
+    reward?: (outcome: Outcome, lookups: number) => number;
+  }): EpisodeSetting;
   close(): Promise<void>;
 }
 
@@ -37,7 +41,13 @@ export interface PolicyStackOptions {
   readonly corpora: readonly Corpus[];
 }
 
-export async function openPolicyStack({ model, served, version, config, corpora }: PolicyStackOptions): Promise<PolicyStack> {
+export async function openPolicyStack({
+  model,
+  served,
+  version,
+  config,
+  corpora,
+}: PolicyStackOptions): Promise<PolicyStack> {
   const policy = await EmbeddedPolicy.start({
     configJson: model.folder.config,
     served,
@@ -46,7 +56,12 @@ export async function openPolicyStack({ model, served, version, config, corpora 
     threads: config.engine.threads,
     slots: config.engine.slots,
   });
-  const recorder = await Recorder.start({ policy, tokenizer: model.tokenizer, template: model.template, model: 'policy' });
+  const recorder = await Recorder.start({
+    policy,
+    tokenizer: model.tokenizer,
+    template: model.template,
+    model: 'policy',
+  });
   const corpusOf = new Map(corpora.flatMap((corpus) => corpus.packages.map(({ name }) => [name, corpus] as const)));
   const harnesses = new Map<string, Harness>();
   const harness = (lookups: 'on' | 'off'): Harness => {
@@ -58,7 +73,10 @@ export async function openPolicyStack({ model, served, version, config, corpora 
         instructions: config.harness.instructions === 'full' ? 'on' : 'off',
         openPackage: async (name) => {
           const corpus = corpusOf.get(name);
-          if (corpus === undefined) throw new HoneError('corpus-missing', `The package ${name} is in no open corpus.`, { cure: 'Draw tasks and look-ups from the same splits.' });
+          if (corpus === undefined)
+            throw new HoneError('corpus-missing', `The package ${name} is in no open corpus.`, {
+              cure: 'Draw tasks and look-ups from the same splits.',
+            });
           return { directory: findInstalledPackage(name).directory, index: await corpus.index(name) };
         },
       });
@@ -81,7 +99,11 @@ export async function openPolicyStack({ model, served, version, config, corpora 
     setting: ({ greedy, lookups, reward = () => 0 }) => ({
       recorder,
       harness: harness(lookups),
-      budget: { maxTurns: config.harness.maxTurns, maxTokens: config.harness.maxTokens, maxSeconds: config.harness.maxSeconds },
+      budget: {
+        maxTurns: config.harness.maxTurns,
+        maxTokens: config.harness.maxTokens,
+        maxSeconds: config.harness.maxSeconds,
+      },
       sampling: sampling(greedy),
       model: 'policy',
       reward,
@@ -96,15 +118,28 @@ export async function openPolicyStack({ model, served, version, config, corpora 
 /** Throws unless the model can be asked about every task, context and tools included: found at start, not in the middle of a run. */
 export function checkModelFits(model: LoadedModel, tasks: readonly Task[], config: Pick<RunConfig, 'harness'>): void {
   if (config.harness.strategy === 'report' && !model.template.supportsTools)
-    throw new HoneError('invalid-model', 'harness.strategy is report, and the chat template of the model does not render tools.', { cure: 'Use harness.strategy sweep, or a model whose chat template knows tools.' });
+    throw new HoneError(
+      'invalid-model',
+      'harness.strategy is report, and the chat template of the model does not render tools.',
+      { cure: 'Use harness.strategy sweep, or a model whose chat template knows tools.' },
+    );
   for (const task of tasks) {
     const { changes } = task.environment;
-    const questions = changes.map((change) => sweepQuestion(change, config.harness.lookups === 'on' ? namesOnLine(change) : []));
-    const messages = questions.map((question, index) => ({ role: 'user', content: index === 0 ? sweepOpening(task.environment, question) : question }));
+    const questions = changes.map((change) =>
+      sweepQuestion(change, config.harness.lookups === 'on' ? namesOnLine(change) : []),
+    );
+    const messages = questions.map((question, index) => ({
+      role: 'user',
+      content: index === 0 ? sweepOpening(task.environment, question) : question,
+    }));
     const tokens = model.tokenizer.encode(model.template.render(messages, { addGenerationPrompt: true })).length;
     // Answers and look-ups: about as much again for each line at the worst.
     const needed = tokens + changes.length * 64;
     if (needed > model.config.contextLength)
-      throw new HoneError('context-too-small', `Task ${task.id} (${task.environment.functionName}) needs about ${needed} tokens, the model's context is ${model.config.contextLength}.`, { cure: 'Lower tasks.maxCharacters (for hone eval: --max-characters), or use a model with a longer context.' });
+      throw new HoneError(
+        'context-too-small',
+        `Task ${task.id} (${task.environment.functionName}) needs about ${needed} tokens, the model's context is ${model.config.contextLength}.`,
+        { cure: 'Lower tasks.maxCharacters (for hone eval: --max-characters), or use a model with a longer context.' },
+      );
   }
 }

@@ -17,11 +17,17 @@ export interface RunRecord {
 
 export function readResults(runPath: string): RunRecord {
   const config = join(runPath, 'config.json');
-  if (!existsSync(config)) throw new HoneError('invalid-config', `${runPath} is not a run folder: it has no config.json.`, { cure: 'Name a folder under runs/.' });
+  if (!existsSync(config))
+    throw new HoneError('invalid-config', `${runPath} is not a run folder: it has no config.json.`, {
+      cure: 'Name a folder under runs/.',
+    });
   // Both files were written by a run.
   const stored = JSON.parse(readFileSync(config, 'utf8')) as RunConfig;
   const results = join(runPath, 'results.json');
-  return { config: stored, table: existsSync(results) ? (JSON.parse(readFileSync(results, 'utf8')) as ResultTable) : undefined };
+  return {
+    config: stored,
+    table: existsSync(results) ? (JSON.parse(readFileSync(results, 'utf8')) as ResultTable) : undefined,
+  };
 }
 
 /** Returns the path of the page. */
@@ -43,7 +49,10 @@ function reportInput(runPath: string): ReportInput {
     subtitle: `${config.model} trained to find bugs in changes to real code`,
     facts: [
       { name: 'seed', value: String(config.seed) },
-      { name: 'steps', value: `${algorithm.steps} of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} rollouts` },
+      {
+        name: 'steps',
+        value: `${algorithm.steps} of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} rollouts`,
+      },
       { name: 'schedule', value: `${schedule.mode}, staleness at most ${schedule.maxStaleness}` },
       { name: 'sampling', value: `temperature ${config.sampling.temperature}, top-p ${config.sampling.topP}` },
     ],

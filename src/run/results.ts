@@ -45,11 +45,24 @@ export function buildResults(input: ResultsInput): RunResults {
   const { config } = folder;
   const { beta } = config.reward;
   const bootstrap = { seed: config.eval.seed, resamples: RESAMPLES, beta };
-  const pass = (name: string): TaskResult[] | undefined => (folder.readJson(`eval/${name}.json`) as { results: TaskResult[] } | undefined)?.results;
-  const row = (label: string, role: ResultRow['role'], results: readonly TaskResult[]): ResultRow => ({ label, role, scores: scoreResults(results, { beta }), intervals: intervalsOf(results, bootstrap) });
-  const difference = (label: string, before: readonly TaskResult[], after: readonly TaskResult[], scope: DifferenceRow['scope'] = 'all'): DifferenceRow => {
-    const keep = (kind: string): boolean => scope === 'all' || (scope === 'elsewhere' ? isElsewhereKind(kind) : !isDirectionalKind(kind));
-    const [from, to] = scope === 'all' ? [before, after] : [restrictToKinds(before, keep), restrictToKinds(after, keep)];
+  const pass = (name: string): TaskResult[] | undefined =>
+    (folder.readJson(`eval/${name}.json`) as { results: TaskResult[] } | undefined)?.results;
+  const row = (label: string, role: ResultRow['role'], results: readonly TaskResult[]): ResultRow => ({
+    label,
+    role,
+    scores: scoreResults(results, { beta }),
+    intervals: intervalsOf(results, bootstrap),
+  });
+  const difference = (
+    label: string,
+    before: readonly TaskResult[],
+    after: readonly TaskResult[],
+    scope: DifferenceRow['scope'] = 'all',
+  ): DifferenceRow => {
+    const keep = (kind: string): boolean =>
+      scope === 'all' || (scope === 'elsewhere' ? isElsewhereKind(kind) : !isDirectionalKind(kind));
+    const [from, to] =
+      scope === 'all' ? [before, after] : [restrictToKinds(before, keep), restrictToKinds(after, keep)];
     return { label, scope, intervals: compareResults({ before: from, after: to }, bootstrap) };
   };
 
@@ -61,12 +74,15 @@ export function buildResults(input: ResultsInput): RunResults {
     if (before !== undefined) rows.push(row(`before, ${mode}`, 'policy', before));
     if (after !== undefined) rows.push(row(`after, ${mode}`, 'policy', after));
     if (before === undefined || after === undefined) continue;
-    for (const scope of ['all', 'elsewhere', 'without-directional'] as const) differences.push(difference(`after - before, ${mode}`, before, after, scope));
+    for (const scope of ['all', 'elsewhere', 'without-directional'] as const)
+      differences.push(difference(`after - before, ${mode}`, before, after, scope));
   }
   const after = pass('after-sampled');
   const blind = pass('after-sampled-no-lookups');
   if (blind !== undefined) rows.push(row('after, look-ups taken away', 'control', blind));
-  if (after !== undefined && blind !== undefined) for (const scope of ['all', 'elsewhere'] as const) differences.push(difference('after - without look-ups', blind, after, scope));
+  if (after !== undefined && blind !== undefined)
+    for (const scope of ['all', 'elsewhere'] as const)
+      differences.push(difference('after - without look-ups', blind, after, scope));
 
   const rankings: RankingRow[] = [];
   const rankingDifferences: { label: string; intervals: RankingRow['intervals'] }[] = [];
@@ -75,8 +91,15 @@ export function buildResults(input: ResultsInput): RunResults {
   };
   if (config.eval.controls) {
     rows.push(row('always silent', 'control', alwaysSilent(evalTasks)));
-    const size = { count: CLASSIFIER_TASKS, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare };
-    const learning = [...drawTasks(input.pretraining, { seed: deriveSeed(config.eval.seed, 'n-gram', 'pretrain'), ...size }), ...drawTasks(input.training, { seed: deriveSeed(config.eval.seed, 'n-gram', 'rl'), ...size })];
+    const size = {
+      count: CLASSIFIER_TASKS,
+      bugShare: config.tasks.bugShare,
+      elsewhereShare: config.tasks.elsewhereShare,
+    };
+    const learning = [
+      ...drawTasks(input.pretraining, { seed: deriveSeed(config.eval.seed, 'n-gram', 'pretrain'), ...size }),
+      ...drawTasks(input.training, { seed: deriveSeed(config.eval.seed, 'n-gram', 'rl'), ...size }),
+    ];
     const classifier = trainNGramClassifier(learning, { seed: config.eval.seed });
     const before = folder.readJson('eval/before-lines.json') as StoredLines | undefined;
     const afterLines = folder.readJson('eval/after-lines.json') as StoredLines | undefined;
@@ -85,7 +108,11 @@ export function buildResults(input: ResultsInput): RunResults {
     const tuned = (label: string, tuning: readonly LineScore[], lines: readonly LineScore[]): void => {
       const results = thresholdControl({ tuning, tasks: evalTasks, lines }, { beta }).results;
       rows.push(row(label, 'control', results));
-      if (after !== undefined) differences.push(difference(`after - ${label}`, results, after));
+      for (const [mode, policy] of [
+        ['sampled', after],
+        ['greedy', pass('after-greedy')],
+      ] as const)
+        if (policy !== undefined) differences.push(difference(`after, ${mode} - ${label}`, results, policy));
     };
     tuned('n-gram classifier', scoreLines(classifier, tuningTasks), nGram);
     if (before?.tuning !== undefined) {
@@ -93,10 +120,17 @@ export function buildResults(input: ResultsInput): RunResults {
         ['before, threshold tuned', (lines: LineProbabilities) => lines.asPlayed],
         ['before, all looked up, tuned', (lines: LineProbabilities) => lines.withLookups],
       ] as const)
-        tuned(label, labelLineScores(tuningTasks, pick(before.tuning)), labelLineScores(evalTasks, pick(before.heldout)));
+        tuned(
+          label,
+          labelLineScores(tuningTasks, pick(before.tuning)),
+          labelLineScores(evalTasks, pick(before.heldout)),
+        );
     }
     rank('n-gram classifier', nGram);
-    for (const [moment, stored] of [['before', before], ['after', afterLines]] as const) {
+    for (const [moment, stored] of [
+      ['before', before],
+      ['after', afterLines],
+    ] as const) {
       if (stored === undefined) continue;
       rank(`${moment}, as played`, labelLineScores(evalTasks, stored.heldout.asPlayed));
       rank(`${moment}, without look-ups`, labelLineScores(evalTasks, stored.heldout.withoutLookups));
@@ -107,7 +141,28 @@ export function buildResults(input: ResultsInput): RunResults {
         ['after - before, as played', (lines: LineProbabilities) => lines.asPlayed],
         ['after - before, without look-ups', (lines: LineProbabilities) => lines.withoutLookups],
       ] as const)
-        rankingDifferences.push({ label, intervals: rankingIntervals({ scores: labelLineScores(evalTasks, pick(afterLines.heldout)), before: labelLineScores(evalTasks, pick(before.heldout)) }, bootstrap) });
+        rankingDifferences.push({
+          label,
+          intervals: rankingIntervals(
+            {
+              scores: labelLineScores(evalTasks, pick(afterLines.heldout)),
+              before: labelLineScores(evalTasks, pick(before.heldout)),
+            },
+            bootstrap,
+          ),
+        });
   }
-  return { table: { title: 'held-out packages', tasks: evalTasks.length, packages: new Set(evalTasks.map((task) => task.environment.package)).size, beta, resamples: RESAMPLES, rows, differences, rankings, rankingDifferences } };
+  return {
+    table: {
+      title: 'held-out packages',
+      tasks: evalTasks.length,
+      packages: new Set(evalTasks.map((task) => task.environment.package)).size,
+      beta,
+      resamples: RESAMPLES,
+      rows,
+      differences,
+      rankings,
+      rankingDifferences,
+    },
+  };
 }

@@ -35,8 +35,13 @@ test('a folder in use by a living process is refused, a dead owner is taken over
 test('a second run under the same name is refused, and so is a resume under another config, naming each change', () => {
   RunFolder.create(path, config).release();
   expect(() => RunFolder.create(path, config)).toThrow(/already holds a run/u);
-  const other = resolveConfig({ name: 'r', model: 'models/nano', algorithm: { learningRate: 0.25 }, sampling: { topP: 0.5 } }, 'test');
-  expect(() => RunFolder.resume(path, other)).toThrow(/algorithm\.learningRate was 0\.0005, is now 0\.25; sampling\.topP was 0\.98, is now 0\.5/u);
+  const other = resolveConfig(
+    { name: 'r', model: 'models/nano', algorithm: { learningRate: 0.25 }, sampling: { topP: 0.5 } },
+    'test',
+  );
+  expect(() => RunFolder.resume(path, other)).toThrow(
+    /algorithm\.learningRate was 0\.0005, is now 0\.25; sampling\.topP was 0\.98, is now 0\.5/u,
+  );
   expect(() => RunFolder.resume(join(parent, 'none'), config)).toThrow(/holds no run to resume/u);
   // Neither refusal left a lock behind.
   RunFolder.resume(path, config).release();

@@ -3,7 +3,18 @@
  * Invariant: one process at a time holds it, and a folder that is copied whole can be inspected and resumed elsewhere.
  */
 import { randomBytes } from 'node:crypto';
-import { appendFileSync, existsSync, linkSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 
 import { HoneError } from '../domain/errors.ts';
@@ -25,7 +36,9 @@ export class RunFolder {
   /** Throws unless a new run may begin at this path; writes nothing. */
   static checkFree(path: string): void {
     if (existsSync(join(path, 'config.json')))
-      throw new HoneError('run-config-changed', `${path} already holds a run.`, { cure: 'Continue it with --resume, choose another --name, or remove the folder.' });
+      throw new HoneError('run-config-changed', `${path} already holds a run.`, {
+        cure: 'Continue it with --resume, choose another --name, or remove the folder.',
+      });
   }
 
   /** A new run; refuses a folder that holds one already. */
@@ -34,7 +47,10 @@ export class RunFolder {
     try {
       for (const folder of ['', 'checkpoints', 'weights', 'eval']) mkdirSync(join(path, folder), { recursive: true });
     } catch (cause) {
-      throw new HoneError('store-failed', `The run folder ${path} could not be made.`, { cure: 'Choose a --runs directory that you can write to.', cause });
+      throw new HoneError('store-failed', `The run folder ${path} could not be made.`, {
+        cure: 'Choose a --runs directory that you can write to.',
+        cause,
+      });
     }
     lock(path);
     writeFileAtomic(join(path, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
@@ -43,11 +59,16 @@ export class RunFolder {
 
   /** An existing run, under the config that it began with. */
   static resume(path: string, config: RunConfig, clock: () => Date = () => new Date()): RunFolder {
-    if (!existsSync(join(path, 'config.json'))) throw new HoneError('invalid-config', `${path} holds no run to resume.`, { cure: 'Start it without --resume, or name the right folder.' });
+    if (!existsSync(join(path, 'config.json')))
+      throw new HoneError('invalid-config', `${path} holds no run to resume.`, {
+        cure: 'Start it without --resume, or name the right folder.',
+      });
     const stored: unknown = JSON.parse(readFileSync(join(path, 'config.json'), 'utf8'));
     const changes = differences(stored, JSON.parse(JSON.stringify(config)));
     if (changes.length > 0)
-      throw new HoneError('run-config-changed', `${path} was begun under another config: ${changes.join('; ')}.`, { cure: 'Put these values back to resume, or start a new run under another --name.' });
+      throw new HoneError('run-config-changed', `${path} was begun under another config: ${changes.join('; ')}.`, {
+        cure: 'Put these values back to resume, or start a new run under another --name.',
+      });
     lock(path);
     dropHalfLine(join(path, 'events.jsonl'));
     dropHalfFiles(join(path, 'checkpoints'));
@@ -145,7 +166,10 @@ function lock(path: string): void {
       } catch (cause) {
         const owner = lockOwner(file);
         if (owner !== undefined && isAlive(owner))
-          throw new HoneError('run-locked', `${path} is in use by process ${owner.pid}.`, { cure: 'Wait for it, stop it, or start another run under another --name.', cause });
+          throw new HoneError('run-locked', `${path} is in use by process ${owner.pid}.`, {
+            cure: 'Wait for it, stop it, or start another run under another --name.',
+            cause,
+          });
         rmSync(file, { force: true });
       }
     }
@@ -207,13 +231,25 @@ function writing(path: string, body: () => void): void {
   try {
     body();
   } catch (cause) {
-    throw new HoneError('store-failed', `Could not write ${path}: ${cause instanceof Error ? cause.message : String(cause)}.`, { cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.', cause });
+    throw new HoneError(
+      'store-failed',
+      `Could not write ${path}: ${cause instanceof Error ? cause.message : String(cause)}.`,
+      {
+        cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.',
+        cause,
+      },
+    );
   }
 }
 
 function differences(before: unknown, after: unknown, path = ''): string[] {
-  if (isObject(before) && isObject(after)) return [...new Set([...Object.keys(before), ...Object.keys(after)])].sort().flatMap((key) => differences(before[key], after[key], path === '' ? key : `${path}.${key}`));
-  return JSON.stringify(before) === JSON.stringify(after) ? [] : [`${path} was ${JSON.stringify(before)}, is now ${JSON.stringify(after)}`];
+  if (isObject(before) && isObject(after))
+    return [...new Set([...Object.keys(before), ...Object.keys(after)])]
+      .sort()
+      .flatMap((key) => differences(before[key], after[key], path === '' ? key : `${path}.${key}`));
+  return JSON.stringify(before) === JSON.stringify(after)
+    ? []
+    : [`${path} was ${JSON.stringify(before)}, is now ${JSON.stringify(after)}`];
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

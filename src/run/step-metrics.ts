@@ -35,7 +35,8 @@ const ELSEWHERE: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
 export function stepMetrics(parts: StepParts): StepMetrics {
   const { batch, report } = parts;
   const scored = batch.observed.map(({ rollout }) => rollout).filter((rollout) => rollout.outcome !== undefined);
-  const mean = (value: (rollout: Rollout) => number): number => (scored.length === 0 ? 0 : scored.reduce((sum, rollout) => sum + value(rollout), 0) / scored.length);
+  const mean = (value: (rollout: Rollout) => number): number =>
+    scored.length === 0 ? 0 : scored.reduce((sum, rollout) => sum + value(rollout), 0) / scored.length;
   const precision = mean(({ outcome }) => outcome?.precision ?? 0);
   const recall = mean(({ outcome }) => outcome?.recall ?? 0);
   const histogram: number[] = [];
@@ -64,7 +65,12 @@ export function stepMetrics(parts: StepParts): StepMetrics {
     'train/gradient_norm': report.gradientNorm,
     'train/learning_rate': parts.learningRate,
     'train/tokens': report.trainedTokens,
-    'train/mismatch_by_staleness': report.mismatch.map(({ staleness, tokens, k3, maxAbsDelta }) => ({ staleness, tokens, k3, max_abs_delta: maxAbsDelta })),
+    'train/mismatch_by_staleness': report.mismatch.map(({ staleness, tokens, k3, maxAbsDelta }) => ({
+      staleness,
+      tokens,
+      k3,
+      max_abs_delta: maxAbsDelta,
+    })),
     'speed/sampled_tokens_per_second': (parts.sampledTokens / parts.wallMs) * 1000,
     'speed/trained_tokens_per_second': (report.tokens / Math.max(1, report.computeMs)) * 1000,
     'speed/time_split_ms': { ...parts.timeSplitMs },
@@ -81,7 +87,12 @@ export interface Synchronisation {
 }
 
 export function withSynchronisation(metrics: StepMetrics, { published, pauseMs }: Synchronisation): StepMetrics {
-  return { ...metrics, 'sync/delta_bytes': published.bytes, 'sync/changed_share': published.changedElements / published.totalElements, 'sync/pause_ms': pauseMs ?? null };
+  return {
+    ...metrics,
+    'sync/delta_bytes': published.bytes,
+    'sync/changed_share': published.changedElements / published.totalElements,
+    'sync/pause_ms': pauseMs ?? null,
+  };
 }
 
 /** Of the changed lines of one sort that were seen, the share that was looked up. */

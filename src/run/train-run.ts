@@ -40,7 +40,9 @@ export interface TrainRunOptions {
   readonly now: () => number;
 }
 
-export type TrainRunOutcome = { readonly kind: 'finished'; readonly results: RunResults | undefined } | { readonly kind: 'stopped'; readonly step: number };
+export type TrainRunOutcome =
+  | { readonly kind: 'finished'; readonly results: RunResults | undefined }
+  | { readonly kind: 'stopped'; readonly step: number };
 
 const BASELINE_TASKS = 256;
 
@@ -50,7 +52,8 @@ export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcom
   try {
     return await runPhases(parts, stop);
   } catch (error) {
-    if (stop.aborted && !(error instanceof HoneError && error.code !== 'aborted')) return { kind: 'stopped', step: folder.checkpoints().at(-1) ?? 0 };
+    if (stop.aborted && !(error instanceof HoneError && error.code !== 'aborted'))
+      return { kind: 'stopped', step: folder.checkpoints().at(-1) ?? 0 };
     throw error;
   } finally {
     await parts.close();
@@ -72,7 +75,13 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
     await evaluateAt(parts, 'after', evalTasks, stop);
     if (stop.aborted) return { kind: 'stopped', step };
     observer.phase('comparing');
-    results = buildResults({ folder, evalTasks, training, pretraining: await openCorpus({ split: 'pretrain', ...functionSize(config) }), packages: heldout.packages.length });
+    results = buildResults({
+      folder,
+      evalTasks,
+      training,
+      pretraining: await openCorpus({ split: 'pretrain', ...functionSize(config) }),
+      packages: heldout.packages.length,
+    });
     folder.writeJson('results.json', results.table);
   }
   folder.append({ event: 'run-end', step });
@@ -80,17 +89,25 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
 }
 
 /** The passes of one moment, each stored as it ends, so that a resumed run does not repeat them for the same version. */
-async function evaluateAt(parts: RunParts, moment: 'before' | 'after', tasks: readonly Task[], stop: AbortSignal): Promise<void> {
+async function evaluateAt(
+  parts: RunParts,
+  moment: 'before' | 'after',
+  tasks: readonly Task[],
+  stop: AbortSignal,
+): Promise<void> {
   const { folder, observer, stack, trainer, model } = parts;
   const { config } = folder;
   const { version } = stack.policy;
   // Written below; a run that trained on after it was stopped by the clock is measured again.
-  const isMeasured = (file: string): boolean => (folder.readJson(file) as { version: number } | undefined)?.version === (moment === 'before' ? 0 : version);
+  const isMeasured = (file: string): boolean =>
+    (folder.readJson(file) as { version: number } | undefined)?.version === (moment === 'before' ? 0 : version);
   await stack.policy.setThreads(config.engine.threads);
   const passes = [
     { name: 'sampled', greedy: false, lookups: config.harness.lookups },
     { name: 'greedy', greedy: true, lookups: config.harness.lookups },
-    ...(config.eval.controls && moment === 'after' && config.harness.lookups === 'on' ? [{ name: 'sampled-no-lookups', greedy: false, lookups: 'off' as const }] : []),
+    ...(config.eval.controls && moment === 'after' && config.harness.lookups === 'on'
+      ? [{ name: 'sampled-no-lookups', greedy: false, lookups: 'off' as const }]
+      : []),
   ];
   for (const pass of passes) {
     const file = `eval/${moment}-${pass.name}.json`;
@@ -113,12 +130,19 @@ async function evaluateAt(parts: RunParts, moment: 'before' | 'after', tasks: re
   folder.writeJson(lines, {
     version,
     heldout: await scoreLines(model, tasks, { ...options, corpus: parts.heldout }),
-    ...(moment === 'before' ? { tuning: await scoreLines(model, tuning, { ...options, corpus: parts.training }), tuningTasks: tuning } : {}),
+    ...(moment === 'before'
+      ? { tuning: await scoreLines(model, tuning, { ...options, corpus: parts.training }), tuningTasks: tuning }
+      : {}),
   });
 }
 
 function tuningTasks({ folder: { config }, training }: RunParts): Task[] {
-  return drawTasks(training, { seed: deriveSeed(config.eval.seed, 'tuning'), count: config.eval.controlTasks, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
+  return drawTasks(training, {
+    seed: deriveSeed(config.eval.seed, 'tuning'),
+    count: config.eval.controlTasks,
+    bugShare: config.tasks.bugShare,
+    elsewhereShare: config.tasks.elsewhereShare,
+  });
 }
 
 /** Precision and recall of the starting policy on training tasks: the reward's weight is computed from them. */
@@ -128,16 +152,29 @@ async function measureBaseline(parts: RunParts, stop: AbortSignal): Promise<{ pr
   const stored = folder.readJson('baseline.json') as { precision: number; recall: number } | undefined;
   if (stored !== undefined) return stored;
   observer.phase(`measuring precision and recall of the starting policy on ${BASELINE_TASKS} training tasks`);
-  const tasks = drawTasks(training, { seed: deriveSeed(config.seed, 'baseline'), count: BASELINE_TASKS, bugShare: config.tasks.bugShare, elsewhereShare: config.tasks.elsewhereShare });
-  const results: TaskResult[] = await evaluateTasks(tasks, stack.setting({ greedy: false, lookups: config.harness.lookups }), {
-    label: 'baseline',
+  const tasks = drawTasks(training, {
     seed: deriveSeed(config.seed, 'baseline'),
-    concurrency: config.schedule.concurrency,
-    signal: stop,
-    onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
+    count: BASELINE_TASKS,
+    bugShare: config.tasks.bugShare,
+    elsewhereShare: config.tasks.elsewhereShare,
   });
-  const mean = (value: (result: TaskResult) => number): number => results.reduce((sum, result) => sum + value(result), 0) / results.length;
-  const baseline = { precision: mean(({ outcome }) => outcome.precision), recall: mean(({ outcome }) => outcome.recall) };
+  const results: TaskResult[] = await evaluateTasks(
+    tasks,
+    stack.setting({ greedy: false, lookups: config.harness.lookups }),
+    {
+      label: 'baseline',
+      seed: deriveSeed(config.seed, 'baseline'),
+      concurrency: config.schedule.concurrency,
+      signal: stop,
+      onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
+    },
+  );
+  const mean = (value: (result: TaskResult) => number): number =>
+    results.reduce((sum, result) => sum + value(result), 0) / results.length;
+  const baseline = {
+    precision: mean(({ outcome }) => outcome.precision),
+    recall: mean(({ outcome }) => outcome.recall),
+  };
   folder.writeJson('baseline.json', baseline);
   return baseline;
 }
@@ -148,13 +185,19 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
   const { config } = folder;
   const { algorithm, schedule } = config;
   const stored = recoverStepRecord(parts);
-  let rewardState = stored?.reward ?? createRewardState(config.reward, config.reward.precisionWeight === 'measured' ? await measureBaseline(parts, stop) : undefined);
+  let rewardState =
+    stored?.reward ??
+    createRewardState(
+      config.reward,
+      config.reward.precisionWeight === 'measured' ? await measureBaseline(parts, stop) : undefined,
+    );
   if (stop.aborted || checkpoint >= algorithm.steps) return checkpoint;
   const lookedUp = new Map<string, readonly number[]>();
   const setting = stack.setting({
     greedy: false,
     lookups: config.harness.lookups,
-    reward: (outcome, lookups) => evaluateReward(config.reward, { state: rewardState, outcome, cost: { lookups } }).reward,
+    reward: (outcome, lookups) =>
+      evaluateReward(config.reward, { state: rewardState, outcome, cost: { lookups } }).reward,
   });
   const manager = new RolloutManager(buffer, {
     groupSize: algorithm.groupSize,
@@ -166,14 +209,22 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
     currentVersion: () => stack.policy.version,
     runEpisode: async ({ id, ordinal, attempt, task, signal }) => {
       const seed = deriveSeed(config.seed, 'rollout', ordinal, attempt);
-      const { rollout, submission } = await runEpisode(task, { id, groupId: groupId(`g${ordinal}`), attempt, seed, admittedVersion: stack.policy.version, signal }, setting);
+      const { rollout, submission } = await runEpisode(
+        task,
+        { id, groupId: groupId(`g${ordinal}`), attempt, seed, admittedVersion: stack.policy.version, signal },
+        setting,
+      );
       lookedUp.set(id, submission?.lookups.map(({ line }) => line) ?? []);
       return rollout;
     },
   });
-  const share = schedule.mode === 'async' ? Math.max(1, Math.floor(config.engine.threads / 2)) : config.engine.threads;
-  await Promise.all([stack.policy.setThreads(share), trainer.setThreads(share)]);
-  observer.phase(`training: ${algorithm.steps} steps of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} (${schedule.mode}, staleness at most ${schedule.maxStaleness})`);
+  // Training is the longer half: it keeps all threads, and the sampler gives way while both work. No bit depends on it.
+  const samplerThreads =
+    schedule.mode === 'async' ? Math.max(1, Math.floor(config.engine.threads / 2)) : config.engine.threads;
+  await Promise.all([stack.policy.setThreads(samplerThreads), trainer.setThreads(config.engine.threads)]);
+  observer.phase(
+    `training: ${algorithm.steps} steps of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} (${schedule.mode}, staleness at most ${schedule.maxStaleness})`,
+  );
   const started = now();
   let step = checkpoint;
   let sampledBefore = (await stack.policy.stats()).sampledTokens;
@@ -186,11 +237,15 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       }
       const batch = await manager.nextBatch(step + 1);
       step++;
-      const report = await trainer.step({ step, samples: toSamples(batch, config.reward, rewardState, algorithm.advantage) });
+      const report = await trainer.step({
+        step,
+        samples: toSamples(batch, config.reward, rewardState, algorithm.advantage),
+      });
       const trained = now();
       const precisionWeight = precisionWeightOf(rewardState);
       const measured = observedMeans(batch);
-      const updated: ReturnType<typeof updateRewardState> = measured === undefined ? { state: rewardState } : updateRewardState(config.reward, rewardState, measured);
+      const updated: ReturnType<typeof updateRewardState> =
+        measured === undefined ? { state: rewardState } : updateRewardState(config.reward, rewardState, measured);
       rewardState = updated.state;
       const lookups = takeLookups(batch, lookedUp);
       const sampledNow = (await stack.policy.stats()).sampledTokens;
@@ -207,7 +262,10 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
           timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, ...split },
         });
       // What the step measured lies beside the checkpoint that it belongs to, and is there before it.
-      folder.writeJson(stepRecordFile(step), { reward: rewardState, metrics: measurements(trained - stepStart, {}) } satisfies StepRecord);
+      folder.writeJson(stepRecordFile(step), {
+        reward: rewardState,
+        metrics: measurements(trained - stepStart, {}),
+      } satisfies StepRecord);
       await trainer.save(folder.checkpointPath(step));
       const saved = now();
       const published = await publisher.publish(await trainer.served(), model.shapes);
@@ -215,11 +273,19 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       const synced = now();
       manager.stepTrained(step);
       if (updated.event !== undefined) folder.append({ ...updated.event, event: 'reward-recalibrated', step });
-      if (!report.applied) folder.append({ event: 'step-skipped', step, reason: 'a gradient was not finite; weights and moments did not move' });
-      const metrics = withSynchronisation(measurements(synced - stepStart, { checkpoint: saved - trained, publish: synced - saved }), {
-        published,
-        pauseMs: committed.kind === 'committed' ? committed.pauseMs : undefined,
-      });
+      if (!report.applied)
+        folder.append({
+          event: 'step-skipped',
+          step,
+          reason: 'a gradient was not finite; weights and moments did not move',
+        });
+      const metrics = withSynchronisation(
+        measurements(synced - stepStart, { checkpoint: saved - trained, publish: synced - saved }),
+        {
+          published,
+          pauseMs: committed.kind === 'committed' ? committed.pauseMs : undefined,
+        },
+      );
       folder.append({ event: 'step-end', step, version: publisher.version, metrics });
       folder.pruneCheckpoints(config.checkpoints.keep);
       observer.progress(step, algorithm.steps, progressText(metrics));
@@ -247,8 +313,23 @@ function recoverStepRecord({ folder, checkpoint, publisher }: RunParts): StepRec
 }
 
 /** Rewards of a whole batch are computed under one state, so that members of a group are comparable. */
-function toSamples(batch: StepBatch, spec: Parameters<typeof evaluateReward>[0], state: RewardState, baseline: 'mean' | 'leave-one-out'): TrainSample[] {
-  const rollouts = batch.groups.flatMap((group) => group.rollouts).map((rollout) => (rollout.outcome === undefined ? rollout : { ...rollout, reward: evaluateReward(spec, { state, outcome: rollout.outcome, cost: { lookups: rollout.lookups } }).reward }));
+function toSamples(
+  batch: StepBatch,
+  spec: Parameters<typeof evaluateReward>[0],
+  state: RewardState,
+  baseline: 'mean' | 'leave-one-out',
+): TrainSample[] {
+  const rollouts = batch.groups
+    .flatMap((group) => group.rollouts)
+    .map((rollout) =>
+      rollout.outcome === undefined
+        ? rollout
+        : {
+            ...rollout,
+            reward: evaluateReward(spec, { state, outcome: rollout.outcome, cost: { lookups: rollout.lookups } })
+              .reward,
+          },
+    );
   const { values } = computeAdvantages(rollouts, { baseline });
   return rollouts.flatMap((rollout, index) => {
     const advantage = values[index];
@@ -259,7 +340,10 @@ function toSamples(batch: StepBatch, spec: Parameters<typeof evaluateReward>[0],
 function observedMeans(batch: StepBatch): { precision: number; recall: number } | undefined {
   const outcomes = batch.observed.flatMap(({ rollout }) => rollout.outcome ?? []);
   if (outcomes.length === 0) return undefined;
-  return { precision: outcomes.reduce((sum, { precision }) => sum + precision, 0) / outcomes.length, recall: outcomes.reduce((sum, { recall }) => sum + recall, 0) / outcomes.length };
+  return {
+    precision: outcomes.reduce((sum, { precision }) => sum + precision, 0) / outcomes.length,
+    recall: outcomes.reduce((sum, { recall }) => sum + recall, 0) / outcomes.length,
+  };
 }
 
 function takeLookups(batch: StepBatch, lookedUp: Map<string, readonly number[]>): ObservedLookups[] {
@@ -273,8 +357,16 @@ function takeLookups(batch: StepBatch, lookedUp: Map<string, readonly number[]>)
 
 function progressText(metrics: StepMetrics): string {
   const looked = metrics['rollout/lookup_rate_elsewhere'];
-  const parts = [`reward ${metrics['rollout/reward_mean'].toFixed(3)}`, `P ${metrics['rollout/precision'].toFixed(3)}`, `R ${metrics['rollout/recall'].toFixed(3)}`, `entropy ${(metrics['policy/entropy'] ?? 0).toFixed(3)}`];
-  if (looked !== null) parts.push(`look-ups ${(100 * looked).toFixed(0)} % elsewhere, ${(100 * (metrics['rollout/lookup_rate_other'] ?? 0)).toFixed(0)} % other`);
+  const parts = [
+    `reward ${metrics['rollout/reward_mean'].toFixed(3)}`,
+    `P ${metrics['rollout/precision'].toFixed(3)}`,
+    `R ${metrics['rollout/recall'].toFixed(3)}`,
+    `entropy ${(metrics['policy/entropy'] ?? 0).toFixed(3)}`,
+  ];
+  if (looked !== null)
+    parts.push(
+      `look-ups ${(100 * looked).toFixed(0)} % elsewhere, ${(100 * (metrics['rollout/lookup_rate_other'] ?? 0)).toFixed(0)} % other`,
+    );
   parts.push(`${Math.round(metrics['speed/sampled_tokens_per_second'])} tok/s`);
   return parts.join(', ');
 }

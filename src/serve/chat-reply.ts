@@ -18,10 +18,17 @@ export interface ReplyIdentity {
 const completionId = (identity: ReplyIdentity, turn: number | string): string => `chatcmpl-${identity.session}-${turn}`;
 
 function usage(reply: Reply): object {
-  return { prompt_tokens: reply.promptTokens, completion_tokens: reply.completionTokens, total_tokens: reply.promptTokens + reply.completionTokens };
+  return {
+    prompt_tokens: reply.promptTokens,
+    completion_tokens: reply.completionTokens,
+    total_tokens: reply.promptTokens + reply.completionTokens,
+  };
 }
 
-function toolCalls(identity: ReplyIdentity, reply: Reply): { id: string; type: 'function'; function: { name: string; arguments: string } }[] {
+function toolCalls(
+  identity: ReplyIdentity,
+  reply: Reply,
+): { id: string; type: 'function'; function: { name: string; arguments: string } }[] {
   return reply.calls.map((call, index) => ({
     id: `call_${identity.session}_${reply.turn}_${index}`,
     type: 'function',
@@ -39,9 +46,10 @@ export function completionJson(identity: ReplyIdentity, reply: Reply): string {
     choices: [
       {
         index: 0,
-        message: calls.length === 0
-          ? { role: 'assistant', content: reply.content }
-          : { role: 'assistant', content: reply.content.length === 0 ? null : reply.content, tool_calls: calls },
+        message:
+          calls.length === 0
+            ? { role: 'assistant', content: reply.content }
+            : { role: 'assistant', content: reply.content.length === 0 ? null : reply.content, tool_calls: calls },
         logprobs: null,
         finish_reason: reply.finishReason,
       },
@@ -78,7 +86,8 @@ export class ReplyStream {
     this.#text = reply.content;
     this.#sendContent(reply.content.length);
     this.#open();
-    for (const [index, call] of toolCalls(this.#identity, reply).entries()) this.#chunk({ tool_calls: [{ index, ...call }] }, null);
+    for (const [index, call] of toolCalls(this.#identity, reply).entries())
+      this.#chunk({ tool_calls: [{ index, ...call }] }, null);
     this.#chunk({}, reply.finishReason);
     if (options.includeUsage) this.#event({ ...this.#frame(), choices: [], usage: usage(reply) });
     this.#response.end('data: [DONE]\n\n');
@@ -106,7 +115,12 @@ export class ReplyStream {
 
   #frame(): object {
     // The turn's number is not known before it is served, so a stream's id comes from the session alone.
-    return { id: completionId(this.#identity, 'stream'), object: 'chat.completion.chunk', created: this.#identity.createdSeconds, model: this.#identity.model };
+    return {
+      id: completionId(this.#identity, 'stream'),
+      object: 'chat.completion.chunk',
+      created: this.#identity.createdSeconds,
+      model: this.#identity.model,
+    };
   }
 
   #chunk(delta: object, finishReason: string | null): void {

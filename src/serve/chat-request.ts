@@ -36,9 +36,28 @@ export interface ChatRequest {
 
 /** The session decides these, whatever the client says. */
 const OVERRIDDEN = new Set([
-  'model', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'user', 'metadata', 'store', 'service_tier', 'safety_identifier', 'prompt_cache_key',
+  'model',
+  'temperature',
+  'top_p',
+  'top_k',
+  'min_p',
+  'seed',
+  'user',
+  'metadata',
+  'store',
+  'service_tier',
+  'safety_identifier',
+  'prompt_cache_key',
 ]);
-const USED = new Set(['messages', 'tools', 'tool_choice', 'stream', 'stream_options', 'max_tokens', 'max_completion_tokens']);
+const USED = new Set([
+  'messages',
+  'tools',
+  'tool_choice',
+  'stream',
+  'stream_options',
+  'max_tokens',
+  'max_completion_tokens',
+]);
 
 /** Parameters that would change what is sampled, with the only values under which they change nothing. */
 const NEUTRAL: ReadonlyMap<string, (value: unknown) => boolean> = new Map([
@@ -73,7 +92,9 @@ function readContent(content: unknown, where: string): string {
   if (!Array.isArray(content)) refuse(`${where}.content must be text.`);
   return content
     .map((part: unknown) =>
-      isRecord(part) && part['type'] === 'text' && typeof part['text'] === 'string' ? part['text'] : refuse(`${where}.content has a part that is not text; this policy reads text only.`),
+      isRecord(part) && part['type'] === 'text' && typeof part['text'] === 'string'
+        ? part['text']
+        : refuse(`${where}.content has a part that is not text; this policy reads text only.`),
     )
     .join('');
 }
@@ -98,7 +119,11 @@ function readMessage(message: unknown, index: number): ChatMessage {
       return { template: { role: 'user', content }, echoKey: undefined };
     case 'tool':
       return {
-        template: { role: 'tool', content, ...(typeof message['tool_call_id'] === 'string' ? { tool_call_id: message['tool_call_id'] } : {}) },
+        template: {
+          role: 'tool',
+          content,
+          ...(typeof message['tool_call_id'] === 'string' ? { tool_call_id: message['tool_call_id'] } : {}),
+        },
         echoKey: undefined,
       };
     case 'assistant': {
@@ -111,7 +136,10 @@ function readMessage(message: unknown, index: number): ChatMessage {
           refuse(`${where}.tool_calls has an entry without function.name and function.arguments as text.`);
         calls.push({ name: called['name'], arguments: called['arguments'] });
       }
-      const toolCalls: TemplateToolCall[] = calls.map((call) => ({ type: 'function', function: { name: call.name, arguments: parseOrText(call.arguments) } }));
+      const toolCalls: TemplateToolCall[] = calls.map((call) => ({
+        type: 'function',
+        function: { name: call.name, arguments: parseOrText(call.arguments) },
+      }));
       return {
         template: { role: 'assistant', content, ...(toolCalls.length > 0 ? { tool_calls: toolCalls } : {}) },
         echoKey: echoKey(content, calls),
@@ -128,8 +156,13 @@ export function readChatRequest(body: unknown, { supportsTools }: { supportsTool
   for (const [key, value] of Object.entries(body)) {
     if (USED.has(key) || OVERRIDDEN.has(key) || value === null || value === undefined) continue;
     const isNeutral = NEUTRAL.get(key);
-    if (isNeutral === undefined) refuse(`The parameter "${key}" is not known here; remove it from the request.`, 'unknown_parameter');
-    if (!isNeutral(value)) refuse(`The parameter "${key}" would change what is sampled, which the session decides; remove it from the request.`, 'unsupported_parameter');
+    if (isNeutral === undefined)
+      refuse(`The parameter "${key}" is not known here; remove it from the request.`, 'unknown_parameter');
+    if (!isNeutral(value))
+      refuse(
+        `The parameter "${key}" would change what is sampled, which the session decides; remove it from the request.`,
+        'unsupported_parameter',
+      );
   }
   const messages = body['messages'];
   if (!Array.isArray(messages) || messages.length === 0) refuse('messages must be a list with at least one message.');
@@ -137,15 +170,18 @@ export function readChatRequest(body: unknown, { supportsTools }: { supportsTool
   const listedTools = body['tools'] ?? [];
   if (!Array.isArray(listedTools)) refuse('tools must be a list.');
   const tools: readonly unknown[] = listedTools;
-  if (tools.length > 0 && !supportsTools) refuse("The model's chat template does not render tools; remove tools from the request.", 'unsupported_parameter');
+  if (tools.length > 0 && !supportsTools)
+    refuse("The model's chat template does not render tools; remove tools from the request.", 'unsupported_parameter');
   const choice = body['tool_choice'] ?? 'auto';
-  if (choice !== 'auto' && choice !== 'none') refuse('A forced tool_choice would change what is sampled; use "auto" or "none".', 'unsupported_parameter');
+  if (choice !== 'auto' && choice !== 'none')
+    refuse('A forced tool_choice would change what is sampled; use "auto" or "none".', 'unsupported_parameter');
 
   let maxTokens: number | undefined;
   for (const key of ['max_tokens', 'max_completion_tokens']) {
     const value = body[key];
     if (value === undefined || value === null) continue;
-    if (typeof value !== 'number' || !Number.isInteger(value) || value < 1) refuse(`${key} must be a whole number of at least 1.`);
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < 1)
+      refuse(`${key} must be a whole number of at least 1.`);
     maxTokens = Math.min(maxTokens ?? value, value);
   }
   const streamOptions = body['stream_options'];

@@ -36,11 +36,25 @@ const CONFIG = {
   tie_word_embeddings: true,
   eos_token_id: tokenizer.endOfSequence.id,
 };
-const served = (seed: number): Map<string, Uint8Array> => new Map([...initialWeights(parseModelConfig(CONFIG), seed)].map(([name, values]) => [name, new Uint8Array(float32ToBfloat16(values).buffer)]));
+const served = (seed: number): Map<string, Uint8Array> =>
+  new Map(
+    [...initialWeights(parseModelConfig(CONFIG), seed)].map(([name, values]) => [
+      name,
+      new Uint8Array(float32ToBfloat16(values).buffer),
+    ]),
+  );
 
 const policies: EmbeddedPolicy[] = [];
 async function start(options: Partial<EmbeddedPolicyOptions> = {}): Promise<EmbeddedPolicy> {
-  const policy = await EmbeddedPolicy.start({ configJson: CONFIG, served: served(1), version: policyVersion(0), build: 'plain', threads: 1, slots: 4, ...options });
+  const policy = await EmbeddedPolicy.start({
+    configJson: CONFIG,
+    served: served(1),
+    version: policyVersion(0),
+    build: 'plain',
+    threads: 1,
+    slots: 4,
+    ...options,
+  });
   policies.push(policy);
   return policy;
 }
@@ -55,14 +69,27 @@ beforeAll(async () => {
 afterAll(() => engine.close());
 
 const prompt = (text: string): Int32Array => tokenizer.encode(text);
-const sampling = (maxTokens: number, options: Partial<Sampling> = {}): Sampling => ({ ...DEFAULT_SAMPLING, topK: 40, maxTokens, stopIds: [], ...options });
+const sampling = (maxTokens: number, options: Partial<Sampling> = {}): Sampling => ({
+  ...DEFAULT_SAMPLING,
+  topK: 40,
+  maxTokens,
+  stopIds: [],
+  ...options,
+});
 
 describe('embedded policy', () => {
   test('draws what the sampler draws in this thread, whatever else is in the batch', async () => {
     const policy = await start();
-    const requests = ['one', 'two words', 'three more words', 'four', 'five', 'six'].map((text, index) => ({ tokens: prompt(text), sampling: sampling(5 + index * 3), seed: index }));
+    const requests = ['one', 'two words', 'three more words', 'four', 'five', 'six'].map((text, index) => ({
+      tokens: prompt(text),
+      sampling: sampling(5 + index * 3),
+      seed: index,
+    }));
     const batched = await Promise.all(requests.map((request) => policy.generate(request)));
-    const sampler = Sampler.create(engine, parseModelConfig(CONFIG), served(1), { version: policyVersion(0), slots: 1 });
+    const sampler = Sampler.create(engine, parseModelConfig(CONFIG), served(1), {
+      version: policyVersion(0),
+      slots: 1,
+    });
     for (const [index, request] of requests.entries()) {
       sampler.submit({
         ...request,
@@ -78,13 +105,23 @@ describe('embedded policy', () => {
   test('streams each token once, in order', async () => {
     const policy = await start();
     const streamed: number[] = [];
-    const { tokens } = await policy.generate({ tokens: prompt('stream'), sampling: sampling(20), seed: 1, onToken: (id) => streamed.push(id) });
+    const { tokens } = await policy.generate({
+      tokens: prompt('stream'),
+      sampling: sampling(20),
+      seed: 1,
+      onToken: (id) => streamed.push(id),
+    });
     expect(streamed).toEqual(Array.from(tokens));
   });
 
   test('a commit lands between two tokens, spans tell which version drew which, and waiting requests wake', async () => {
     const policy = await start();
-    const later = policy.generate({ tokens: prompt('later'), sampling: sampling(3), seed: 2, minVersion: policyVersion(7) });
+    const later = policy.generate({
+      tokens: prompt('later'),
+      sampling: sampling(3),
+      seed: 2,
+      minVersion: policyVersion(7),
+    });
     let laterEnded = false;
     void later.then(() => (laterEnded = true));
     // Long enough to outlive any pause of this thread; ended once the new version has drawn some tokens.
@@ -95,7 +132,13 @@ describe('embedded policy', () => {
       begun.resolve();
       if (policy.version === 7 && ++drawnSince === 10) enough.abort();
     };
-    const running = policy.generate({ tokens: prompt('running'), sampling: sampling(4000), seed: 3, signal: enough.signal, onToken });
+    const running = policy.generate({
+      tokens: prompt('running'),
+      sampling: sampling(4000),
+      seed: 3,
+      signal: enough.signal,
+      onToken,
+    });
     await begun.promise;
     await Promise.all([...served(9)].map(([name, bytes]) => policy.stage(name, bytes)));
     expect(policy.version).toBe(0);
@@ -119,13 +162,24 @@ describe('embedded policy', () => {
   test('a request bound to a version is refused once that has passed, also when it passes on the way', async () => {
     const policy = await start({ slots: 1 });
     const begun = Promise.withResolvers<void>();
-    const bound = policy.generate({ tokens: prompt('bound'), sampling: sampling(4000), seed: 1, exactVersion: policyVersion(0), onToken: () => begun.resolve() });
+    const bound = policy.generate({
+      tokens: prompt('bound'),
+      sampling: sampling(4000),
+      seed: 1,
+      exactVersion: policyVersion(0),
+      onToken: () => begun.resolve(),
+    });
     const refused = expect(bound).rejects.toThrow(/version 1 was committed/);
     await begun.promise;
     await policy.commit(policyVersion(1));
     await refused;
-    await expect(policy.generate({ tokens: prompt('x'), sampling: sampling(2), seed: 1, exactVersion: policyVersion(0) })).rejects.toThrow(/never go back/);
-    expect((await policy.generate({ tokens: prompt('x'), sampling: sampling(2), seed: 1, exactVersion: policyVersion(1) })).tokens).toHaveLength(2);
+    await expect(
+      policy.generate({ tokens: prompt('x'), sampling: sampling(2), seed: 1, exactVersion: policyVersion(0) }),
+    ).rejects.toThrow(/never go back/);
+    expect(
+      (await policy.generate({ tokens: prompt('x'), sampling: sampling(2), seed: 1, exactVersion: policyVersion(1) }))
+        .tokens,
+    ).toHaveLength(2);
     // The refused reply gave its slot back instead of being sampled to its end.
     expect((await policy.stats()).sampledTokens).toBeLessThan(4000);
   });
@@ -134,8 +188,20 @@ describe('embedded policy', () => {
     const policy = await start();
     const running = new AbortController();
     const waiting = new AbortController();
-    const first = policy.generate({ tokens: prompt('a'), sampling: sampling(4000), seed: 1, signal: running.signal, onToken: () => running.abort() });
-    const second = policy.generate({ tokens: prompt('b'), sampling: sampling(5), seed: 1, minVersion: policyVersion(3), signal: waiting.signal });
+    const first = policy.generate({
+      tokens: prompt('a'),
+      sampling: sampling(4000),
+      seed: 1,
+      signal: running.signal,
+      onToken: () => running.abort(),
+    });
+    const second = policy.generate({
+      tokens: prompt('b'),
+      sampling: sampling(5),
+      seed: 1,
+      minVersion: policyVersion(3),
+      signal: waiting.signal,
+    });
     const { finish, tokens } = await first;
     expect(finish).toBe('abort');
     expect(tokens.length).toBeLessThan(4000);
@@ -167,16 +233,28 @@ describe('embedded policy', () => {
   test('bad input is refused by name: weights, prompt, sampling', async () => {
     const missing = served(1);
     missing.delete('model.norm.weight');
-    await expect(start({ served: missing })).rejects.toMatchObject({ code: 'invalid-model', message: expect.stringContaining('model.norm.weight') });
+    await expect(start({ served: missing })).rejects.toMatchObject({
+      code: 'invalid-model',
+      message: expect.stringContaining('model.norm.weight'),
+    });
     const policy = await start();
-    await expect(policy.generate({ tokens: new Int32Array(4096), sampling: sampling(1), seed: 1 })).rejects.toMatchObject({ code: 'context-too-small' });
-    await expect(policy.generate({ tokens: Int32Array.of(tokenizer.vocabSize), sampling: sampling(1), seed: 1 })).rejects.toMatchObject({ code: 'invalid-config' });
+    await expect(
+      policy.generate({ tokens: new Int32Array(4096), sampling: sampling(1), seed: 1 }),
+    ).rejects.toMatchObject({ code: 'context-too-small' });
+    await expect(
+      policy.generate({ tokens: Int32Array.of(tokenizer.vocabSize), sampling: sampling(1), seed: 1 }),
+    ).rejects.toMatchObject({ code: 'invalid-config' });
     await expect(policy.stage('model.norm.weight', new Uint8Array(2))).rejects.toMatchObject({ code: 'invalid-model' });
   });
 
   test('closing fails what is in flight, and everything after', async () => {
     const policy = await start();
-    const inFlight = policy.generate({ tokens: prompt('a'), sampling: sampling(5), seed: 1, minVersion: policyVersion(9) });
+    const inFlight = policy.generate({
+      tokens: prompt('a'),
+      sampling: sampling(5),
+      seed: 1,
+      minVersion: policyVersion(9),
+    });
     const failed = expect(inFlight).rejects.toMatchObject({ code: 'engine-failed' });
     await policy.close();
     await failed;
@@ -188,22 +266,41 @@ describe('embedded policy', () => {
     const broken = served(1);
     for (const bytes of broken.values()) new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2).fill(0x7fc0);
     const policy = await start({ served: broken });
-    await expect(policy.generate({ tokens: prompt('a'), sampling: sampling(5), seed: 1 })).rejects.toMatchObject({ code: 'engine-failed', message: expect.stringContaining('not finite') });
-    await expect(policy.generate({ tokens: prompt('a'), sampling: sampling(5), seed: 1 })).rejects.toThrow(/not finite/);
+    await expect(policy.generate({ tokens: prompt('a'), sampling: sampling(5), seed: 1 })).rejects.toMatchObject({
+      code: 'engine-failed',
+      message: expect.stringContaining('not finite'),
+    });
+    await expect(policy.generate({ tokens: prompt('a'), sampling: sampling(5), seed: 1 })).rejects.toThrow(
+      /not finite/,
+    );
   });
 
   test('behind the recorder: many conversations at once give valid segments, the same on every run', async () => {
     const run = async (): Promise<number[][]> => {
       const policy = await start({ slots: 8 });
-      const recorder = await Recorder.start({ policy, tokenizer, template: openChatTemplate(CHATML, { bos: '', eos: '<|im_end|>' }), model: 'tiny' });
+      const recorder = await Recorder.start({
+        policy,
+        tokenizer,
+        template: openChatTemplate(CHATML, { bos: '', eos: '<|im_end|>' }),
+        model: 'tiny',
+      });
       try {
         return await Promise.all(
           Array.from({ length: 6 }, async (_, index) => {
-            const { baseUrl, apiKey } = recorder.openSession({ id: `c${index}`, sampling: { ...samplingFor(tokenizer, 12), topK: 40 }, seed: index, secret: `s${index}` });
+            const { baseUrl, apiKey } = recorder.openSession({
+              id: `c${index}`,
+              sampling: { ...samplingFor(tokenizer, 12), topK: 40 },
+              seed: index,
+              secret: `s${index}`,
+            });
             const messages: { role: string; content: string }[] = [];
             for (let turn = 0; turn < 3; turn++) {
               messages.push({ role: 'user', content: `turn ${turn} of ${index}` });
-              const response = await fetch(`${baseUrl}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${apiKey}` }, body: JSON.stringify({ messages }) });
+              const response = await fetch(`${baseUrl}/chat/completions`, {
+                method: 'POST',
+                headers: { authorization: `Bearer ${apiKey}` },
+                body: JSON.stringify({ messages }),
+              });
               // The recorder's own reply, read for its text only.
               const body = (await response.json()) as { choices: [{ message: { content: string } }] };
               messages.push({ role: 'assistant', content: body.choices[0].message.content });

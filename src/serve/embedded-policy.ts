@@ -45,7 +45,9 @@ export class EmbeddedPolicy implements Policy {
   /** Starts the replica's thread and loads the weights. Rejects with the engine's own error when they do not fit. */
   static async start(setup: EmbeddedPolicyOptions): Promise<EmbeddedPolicy> {
     const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-    const worker = new Worker(new URL(`./replica-worker.${extension}`, import.meta.url), { workerData: { replica: setup } });
+    const worker = new Worker(new URL(`./replica-worker.${extension}`, import.meta.url), {
+      workerData: { replica: setup },
+    });
     const policy = new EmbeddedPolicy(worker, setup.version);
     await new Promise<void>((resolve, reject) => {
       worker.on('message', (batch: readonly FromReplica[]) => {
@@ -59,9 +61,19 @@ export class EmbeddedPolicy implements Policy {
           }
         }
       });
-      worker.on('error', (cause) => policy.#break(new HoneError('engine-failed', `The replica's thread failed: ${cause instanceof Error ? cause.message : String(cause)}.`, { cure: 'Start a new replica.', cause })));
+      worker.on('error', (cause) =>
+        policy.#break(
+          new HoneError(
+            'engine-failed',
+            `The replica's thread failed: ${cause instanceof Error ? cause.message : String(cause)}.`,
+            { cure: 'Start a new replica.', cause },
+          ),
+        ),
+      );
       worker.on('exit', () => {
-        policy.#break(new HoneError('engine-failed', "The replica's thread has ended.", { cure: 'Start a new replica.' }));
+        policy.#break(
+          new HoneError('engine-failed', "The replica's thread has ended.", { cure: 'Start a new replica.' }),
+        );
         reject(policy.#failure ?? new Error('unreachable'));
       });
     });
@@ -84,13 +96,26 @@ export class EmbeddedPolicy implements Policy {
   async generate(request: GenerateRequest): Promise<Generation> {
     const { tokens, sampling, seed, minVersion, exactVersion, signal, onToken } = request;
     if (tokens.length >= this.#contextLength)
-      throw new HoneError('context-too-small', `The prompt has ${tokens.length} tokens, and the context holds ${this.#contextLength}.`, { cure: 'Shorten the prompt, or use a model with a longer context.' });
+      throw new HoneError(
+        'context-too-small',
+        `The prompt has ${tokens.length} tokens, and the context holds ${this.#contextLength}.`,
+        { cure: 'Shorten the prompt, or use a model with a longer context.' },
+      );
     if (signal?.aborted === true) throw new HoneError('aborted', 'The request was aborted before it was sent.');
     const ticket = this.#nextTicket++;
     const abort = (): void => this.#post({ type: 'abort', ticket });
     signal?.addEventListener('abort', abort, { once: true });
     try {
-      const message: SubmitMessage = { type: 'submit', ticket, tokens: ownBuffer(tokens), sampling, seed, minVersion, exactVersion, isStreamed: onToken !== undefined };
+      const message: SubmitMessage = {
+        type: 'submit',
+        ticket,
+        tokens: ownBuffer(tokens),
+        sampling,
+        seed,
+        minVersion,
+        exactVersion,
+        isStreamed: onToken !== undefined,
+      };
       const answer = await this.#ask(message, onToken);
       if (answer.type !== 'generated') throw unexpected(answer);
       return answer.generation;
@@ -124,7 +149,8 @@ export class EmbeddedPolicy implements Policy {
 
   /** Ends the thread; requests in flight fail. Safe to call twice. */
   async close(): Promise<void> {
-    if (this.#failure === undefined) await this.#ask({ type: 'close', ticket: this.#nextTicket++ }).catch(() => undefined);
+    if (this.#failure === undefined)
+      await this.#ask({ type: 'close', ticket: this.#nextTicket++ }).catch(() => undefined);
     this.#break(new HoneError('engine-failed', 'The replica is closed.', { cure: 'Start a new replica.' }));
     await this.#worker.terminate();
   }
@@ -190,5 +216,7 @@ export class EmbeddedPolicy implements Policy {
 }
 
 function unexpected(answer: FromReplica): HoneError {
-  return new HoneError('engine-failed', `The replica answered ${answer.type} out of turn.`, { cure: 'Start a new replica.' });
+  return new HoneError('engine-failed', `The replica answered ${answer.type} out of turn.`, {
+    cure: 'Start a new replica.',
+  });
 }

@@ -22,7 +22,10 @@ function unusedCharacter(messages: readonly TemplateMessage[]): string {
   return String.fromCharCode(0xf8ff);
 }
 
-export function createPromptRenderer(template: ChatTemplate, tokenizer: Tokenizer): (messages: readonly TemplateMessage[], tools: readonly unknown[] | undefined) => PromptText {
+export function createPromptRenderer(
+  template: ChatTemplate,
+  tokenizer: Tokenizer,
+): (messages: readonly TemplateMessage[], tools: readonly unknown[] | undefined) => PromptText {
   const control = new RegExp(tokenizer.specialTokens.map(escapeForPattern).join('|') || '(?!)', 'gu');
   return (messages, tools) => {
     const options = { addGenerationPrompt: true, ...(tools === undefined ? {} : { tools }) };
@@ -32,7 +35,10 @@ export function createPromptRenderer(template: ChatTemplate, tokenizer: Tokenize
     }
     // A mark inside each spelling survives the rendering; the text is cut there before it is encoded.
     const mark = unusedCharacter(messages);
-    const marked = messages.map((message) => ({ ...message, content: message.content.replace(control, (found) => found.slice(0, 1) + mark + found.slice(1)) }));
+    const marked = messages.map((message) => ({
+      ...message,
+      content: message.content.replace(control, (found) => found.slice(0, 1) + mark + found.slice(1)),
+    }));
     const pieces = template.render(marked, options).split(mark);
     return {
       text: pieces.join(''),

@@ -47,7 +47,15 @@ export class FakePolicy implements Policy {
   }
 
   async generate(request: GenerateRequest): Promise<Generation> {
-    const { tokenizer, write, tokenDelayMs, fail, failAfterTokens, isDeafToAbort, stopId = tokenizer.endOfSequence.id } = this.#options;
+    const {
+      tokenizer,
+      write,
+      tokenDelayMs,
+      fail,
+      failAfterTokens,
+      isDeafToAbort,
+      stopId = tokenizer.endOfSequence.id,
+    } = this.#options;
     const turn = this.requests.length;
     this.requests.push(request);
     const error = fail?.(turn);
@@ -78,9 +86,13 @@ export class FakePolicy implements Policy {
       request.onToken?.(id);
     }
     const half = drawn.length >> 1;
-    const versions: VersionSpan[] = half > 0
-      ? [{ version: this.version, start: 0, end: half }, { version: policyVersion(this.version + 1), start: half, end: drawn.length }]
-      : [{ version: this.version, start: 0, end: drawn.length }];
+    const versions: VersionSpan[] =
+      half > 0
+        ? [
+            { version: this.version, start: 0, end: half },
+            { version: policyVersion(this.version + 1), start: half, end: drawn.length },
+          ]
+        : [{ version: this.version, start: 0, end: drawn.length }];
     const generation: Generation = {
       tokens: Int32Array.from(drawn),
       logprobs: Float32Array.from(drawn, () => -random.next()),

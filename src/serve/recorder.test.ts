@@ -22,22 +22,36 @@ afterEach(async () => {
   for (const recorder of recorders.splice(0)) await recorder.close();
 });
 
-async function startRecorder(options: Omit<FakePolicyOptions, 'tokenizer'> & { template?: string; maxTokens?: number }) {
+async function startRecorder(
+  options: Omit<FakePolicyOptions, 'tokenizer'> & { template?: string; maxTokens?: number },
+) {
   const policy = new FakePolicy({ tokenizer, ...options });
   const template = openChatTemplate(options.template ?? CHATML, { bos: '', eos: '<|im_end|>' });
   const recorder = await Recorder.start({ policy, tokenizer, template, model: 'fake' });
   recorders.push(recorder);
-  const session = recorder.openSession({ id: 'r1', sampling: samplingFor(tokenizer, options.maxTokens), seed: 11, secret: 'secret-1' });
+  const session = recorder.openSession({
+    id: 'r1',
+    sampling: samplingFor(tokenizer, options.maxTokens),
+    seed: 11,
+    secret: 'secret-1',
+  });
   return { recorder, policy, ...session };
 }
 
 interface Sent {
   status: number;
   headers: Headers;
-  body: { choices?: { message: { content: string | null; tool_calls?: unknown[] }; finish_reason: string }[]; error?: { code: string; message: string } };
+  body: {
+    choices?: { message: { content: string | null; tool_calls?: unknown[] }; finish_reason: string }[];
+    error?: { code: string; message: string };
+  };
 }
 
-async function post(target: { baseUrl: string; apiKey: string }, body: object, options: { retry?: number; signal?: AbortSignal } = {}): Promise<Sent> {
+async function post(
+  target: { baseUrl: string; apiKey: string },
+  body: object,
+  options: { retry?: number; signal?: AbortSignal } = {},
+): Promise<Sent> {
   const response = await fetch(`${target.baseUrl}/chat/completions`, {
     method: 'POST',
     headers: {
@@ -63,49 +77,80 @@ const only = (segments: readonly Segment[]): Segment => {
 
 describe('recording', () => {
   test('random conversations: one segment, sampled ids verbatim, the mask ends with each turn', async () => {
-    const text = fc.string({ unit: 'grapheme', maxLength: 30 }).filter((value) => value.isWellFormed() && !value.includes('<') && !value.includes('\u0000'));
+    const text = fc
+      .string({ unit: 'grapheme', maxLength: 30 })
+      .filter((value) => value.isWellFormed() && !value.includes('<') && !value.includes('\u0000'));
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.record({ ask: text, answer: text, cut: fc.boolean() }), { minLength: 1, maxLength: 6 }), fc.boolean(), async (turns, greedy) => {
-        const policy = new FakePolicy({ tokenizer, write: (turn) => `${turns[turn]?.answer ?? ''}${turns[turn]?.cut === true && turns[turn]?.answer !== '' ? CUT : ''}` });
-        const template = openChatTemplate(CHATML, { bos: '', eos: '<|im_end|>' });
-        const recorder = await Recorder.start({ policy, tokenizer, template, model: 'fake' });
-        try {
-          const target = recorder.openSession({ id: 'p', sampling: { ...samplingFor(tokenizer, 1000), greedy }, seed: 5, secret: 's' });
-          const messages: object[] = [];
-          for (const turn of turns) {
-            messages.push(user(turn.ask));
-            const { body } = await post(target, { messages });
-            const content = body.choices?.[0]?.message.content ?? '';
-            expect(content).toBe(turn.answer);
-            messages.push(assistant(content));
+      fc.asyncProperty(
+        fc.array(fc.record({ ask: text, answer: text, cut: fc.boolean() }), { minLength: 1, maxLength: 6 }),
+        fc.boolean(),
+        async (turns, greedy) => {
+          const policy = new FakePolicy({
+            tokenizer,
+            write: (turn) =>
+              `${turns[turn]?.answer ?? ''}${turns[turn]?.cut === true && turns[turn]?.answer !== '' ? CUT : ''}`,
+          });
+          const template = openChatTemplate(CHATML, { bos: '', eos: '<|im_end|>' });
+          const recorder = await Recorder.start({ policy, tokenizer, template, model: 'fake' });
+          try {
+            const target = recorder.openSession({
+              id: 'p',
+              sampling: { ...samplingFor(tokenizer, 1000), greedy },
+              seed: 5,
+              secret: 's',
+            });
+            const messages: object[] = [];
+            for (const turn of turns) {
+              messages.push(user(turn.ask));
+              const { body } = await post(target, { messages });
+              const content = body.choices?.[0]?.message.content ?? '';
+              expect(content).toBe(turn.answer);
+              messages.push(assistant(content));
+            }
+            const { segments, stats, cost } = await recorder.seal('p');
+            const segment = only(segments);
+            checkSegment(segment);
+            expect(stats).toEqual({ turns: turns.length, replayedRetries: 0, newSegments: 0, truncated: false });
+            // The runs of trained positions are exactly the generations, in order, with everything that came with them.
+            let position = 0;
+            for (const [index, generation] of policy.generations.entries()) {
+              const prompt = policy.requests[index]?.tokens ?? new Int32Array(0);
+              const start = prompt.length;
+              expect(segment.trained.subarray(position, start).every((flag) => flag === 0)).toBe(true);
+              expect(Array.from(segment.tokens.subarray(0, start))).toEqual(Array.from(prompt));
+              const end = start + generation.tokens.length;
+              expect(segment.trained.subarray(start, end).every((flag) => flag === 1)).toBe(true);
+              expect(Array.from(segment.tokens.subarray(start, end))).toEqual(Array.from(generation.tokens));
+              expect(Array.from(segment.logprobs.subarray(start, end))).toEqual(Array.from(generation.logprobs));
+              expect(
+                Array.from(segment.kept.ids.subarray(segment.kept.offsets[start], segment.kept.offsets[end])),
+              ).toEqual(Array.from(generation.kept.ids));
+              expect(
+                segment.versions.filter((span) => span.start >= start && span.end <= end).map((span) => span.version),
+              ).toEqual(generation.versions.map((span) => span.version));
+              position = end;
+            }
+            expect(position).toBe(segment.tokens.length);
+            expect(cost).toMatchObject({
+              tokens: segment.tokens.length,
+              turns: turns.length,
+              sampledTokens: segment.trained.reduce((sum, flag) => sum + flag, 0),
+            });
+            // The window's text is what the template renders, so deployment sees the same prompts.
+            expect(
+              tokenizer
+                .decode(segment.tokens)
+                .startsWith(
+                  template.render(messages.slice(0, -1) as { role: string; content: string }[], {
+                    addGenerationPrompt: true,
+                  }),
+                ),
+            ).toBe(true);
+          } finally {
+            await recorder.close();
           }
-          const { segments, stats, cost } = await recorder.seal('p');
-          const segment = only(segments);
-          checkSegment(segment);
-          expect(stats).toEqual({ turns: turns.length, replayedRetries: 0, newSegments: 0, truncated: false });
-          // The runs of trained positions are exactly the generations, in order, with everything that came with them.
-          let position = 0;
-          for (const [index, generation] of policy.generations.entries()) {
-            const prompt = policy.requests[index]?.tokens ?? new Int32Array(0);
-            const start = prompt.length;
-            expect(segment.trained.subarray(position, start).every((flag) => flag === 0)).toBe(true);
-            expect(Array.from(segment.tokens.subarray(0, start))).toEqual(Array.from(prompt));
-            const end = start + generation.tokens.length;
-            expect(segment.trained.subarray(start, end).every((flag) => flag === 1)).toBe(true);
-            expect(Array.from(segment.tokens.subarray(start, end))).toEqual(Array.from(generation.tokens));
-            expect(Array.from(segment.logprobs.subarray(start, end))).toEqual(Array.from(generation.logprobs));
-            expect(Array.from(segment.kept.ids.subarray(segment.kept.offsets[start], segment.kept.offsets[end]))).toEqual(Array.from(generation.kept.ids));
-            expect(segment.versions.filter((span) => span.start >= start && span.end <= end).map((span) => span.version)).toEqual(generation.versions.map((span) => span.version));
-            position = end;
-          }
-          expect(position).toBe(segment.tokens.length);
-          expect(cost).toMatchObject({ tokens: segment.tokens.length, turns: turns.length, sampledTokens: segment.trained.reduce((sum, flag) => sum + flag, 0) });
-          // The window's text is what the template renders, so deployment sees the same prompts.
-          expect(tokenizer.decode(segment.tokens).startsWith(template.render(messages.slice(0, -1) as { role: string; content: string }[], { addGenerationPrompt: true }))).toBe(true);
-        } finally {
-          await recorder.close();
-        }
-      }),
+        },
+      ),
       { numRuns: 40 },
     );
   });
@@ -132,7 +177,9 @@ describe('recording', () => {
     expect(segments).toHaveLength(2);
     const [main, fork] = segments;
     const shared = (target.policy.requests[0]?.tokens.length ?? 0) + (target.policy.generations[0]?.tokens.length ?? 0);
-    expect(Array.from(fork?.tokens.subarray(0, shared) ?? [])).toEqual(Array.from(main?.tokens.subarray(0, shared) ?? []));
+    expect(Array.from(fork?.tokens.subarray(0, shared) ?? [])).toEqual(
+      Array.from(main?.tokens.subarray(0, shared) ?? []),
+    );
     // Every generation is trained in one segment only.
     const sampled = segments.map((segment) => segment.trained.reduce((sum, flag) => sum + flag, 0));
     expect(sampled).toEqual([
@@ -143,7 +190,10 @@ describe('recording', () => {
   });
 
   test('a stop token that the template does not write starts a new segment, still on the ids that were sampled', async () => {
-    const target = await startRecorder({ write: () => 'look ok look ok look ok', stopId: tokenizer.idOf('<|endoftext|>') ?? -1 });
+    const target = await startRecorder({
+      write: () => 'look ok look ok look ok',
+      stopId: tokenizer.idOf('<|endoftext|>') ?? -1,
+    });
     await post(target, { messages: [user('a')] });
     await post(target, { messages: [user('a'), assistant('look ok look ok look ok'), user('b')] });
     const { stats } = await target.recorder.seal('r1');
@@ -172,7 +222,8 @@ describe('recording', () => {
     const target = await startRecorder({ write: (turn) => `t${turn}` });
     await Promise.all([post(target, { messages: [user('left')] }), post(target, { messages: [user('right')] })]);
     // Whichever arrived first wrote t0; the prompts differ in length.
-    const isLeftFirst = (target.policy.requests[0]?.tokens.length ?? 0) < (target.policy.requests[1]?.tokens.length ?? 0);
+    const isLeftFirst =
+      (target.policy.requests[0]?.tokens.length ?? 0) < (target.policy.requests[1]?.tokens.length ?? 0);
     const [left, right] = isLeftFirst ? ['t0', 't1'] : ['t1', 't0'];
     await post(target, { messages: [user('left'), assistant(left), user('x')] });
     await post(target, { messages: [user('right'), assistant(right), user('y')] });
@@ -183,7 +234,13 @@ describe('recording', () => {
 
   test('seeds follow the session and the turn', async () => {
     const target = await startRecorder({ write: () => 'ok' });
-    const twin = target.recorder.openSession({ id: 'r2', sampling: samplingFor(tokenizer), seed: 11, secret: 'secret-2', minVersion: policyVersion(2) });
+    const twin = target.recorder.openSession({
+      id: 'r2',
+      sampling: samplingFor(tokenizer),
+      seed: 11,
+      secret: 'secret-2',
+      minVersion: policyVersion(2),
+    });
     for (const each of [target, twin]) {
       await post(each, { messages: [user('a')] });
       await post(each, { messages: [user('a'), assistant('ok'), user('b')] });
@@ -199,8 +256,11 @@ describe('rules of the door', () => {
   test('the secret of the session opens it, and nothing else', async () => {
     const target = await startRecorder({ write: () => 'ok' });
     target.recorder.openSession({ id: 'r2', sampling: samplingFor(tokenizer), seed: 1, secret: 'secret-2' });
-    for (const apiKey of ['secret-2', 'secret-', '']) expect((await post({ ...target, apiKey }, { messages: [user('a')] })).status).toBe(401);
-    expect((await post({ ...target, baseUrl: target.baseUrl.replace('r1', 'r9') }, { messages: [user('a')] })).status).toBe(401);
+    for (const apiKey of ['secret-2', 'secret-', ''])
+      expect((await post({ ...target, apiKey }, { messages: [user('a')] })).status).toBe(401);
+    expect(
+      (await post({ ...target, baseUrl: target.baseUrl.replace('r1', 'r9') }, { messages: [user('a')] })).status,
+    ).toBe(401);
     const models = await fetch(`${target.baseUrl}/models`, { headers: { authorization: 'Bearer secret-1' } });
     expect(await models.json()).toMatchObject({ data: [{ id: 'fake' }] });
     expect(target.policy.requests).toHaveLength(0);
@@ -210,7 +270,10 @@ describe('rules of the door', () => {
     const target = await startRecorder({ write: () => 'one two three four', maxTokens: 20 });
     await post(target, { messages: [user('a')], temperature: 0, top_p: 0.1, seed: 4, max_tokens: 500, model: 'other' });
     await post(target, { messages: [user('b')], max_completion_tokens: 3 });
-    expect(target.policy.requests.map((request) => request.sampling)).toEqual([samplingFor(tokenizer, 20), samplingFor(tokenizer, 3)]);
+    expect(target.policy.requests.map((request) => request.sampling)).toEqual([
+      samplingFor(tokenizer, 20),
+      samplingFor(tokenizer, 3),
+    ]);
   });
 
   test.each([
@@ -288,7 +351,12 @@ describe('rules of the door', () => {
     const client = new OpenAI({ baseURL: target.baseUrl, apiKey: target.apiKey, maxRetries: 0 });
     const read = async (): Promise<string> => {
       let text = '';
-      for await (const chunk of await client.chat.completions.create({ model: 'fake', messages: [{ role: 'user', content: 'a' }], stream: true })) text += chunk.choices[0]?.delta.content ?? '';
+      for await (const chunk of await client.chat.completions.create({
+        model: 'fake',
+        messages: [{ role: 'user', content: 'a' }],
+        stream: true,
+      }))
+        text += chunk.choices[0]?.delta.content ?? '';
       return text;
     };
     await expect(read()).rejects.toThrow(/broke in mid-reply/);
@@ -320,11 +388,19 @@ describe('rules of the door', () => {
   });
 
   test('a policy failure is 503 with its cause kept, and forgotten once a later turn succeeds', async () => {
-    const target = await startRecorder({ write: () => 'ok', fail: (turn) => (turn === 0 ? new Error('engine out of memory') : undefined) });
+    const target = await startRecorder({
+      write: () => 'ok',
+      fail: (turn) => (turn === 0 ? new Error('engine out of memory') : undefined),
+    });
     const failed = await post(target, { messages: [user('a')] });
     expect(failed.status).toBe(503);
     expect(failed.headers.get('retry-after')).toBe('1');
-    const twin = target.recorder.openSession({ id: 'r2', sampling: samplingFor(tokenizer), seed: 11, secret: 'secret-2' });
+    const twin = target.recorder.openSession({
+      id: 'r2',
+      sampling: samplingFor(tokenizer),
+      seed: 11,
+      secret: 'secret-2',
+    });
     await post(target, { messages: [user('a')] }, { retry: 1 });
     await post(twin, { messages: [user('a')] });
     // The failed attempt used up no seed.
@@ -340,7 +416,11 @@ describe('rules of the door', () => {
 });
 
 const CALL = '<tool_call>\n{ "name": "read",  "arguments": {"path": "a.ts", "end": 3} }\n</tool_call>';
-const READ_PARAMETERS = { type: 'object' as const, properties: { path: { type: 'string' as const }, end: { type: 'number' as const } }, required: ['path'] };
+const READ_PARAMETERS = {
+  type: 'object' as const,
+  properties: { path: { type: 'string' as const }, end: { type: 'number' as const } },
+  required: ['path'],
+};
 
 describe('SDKs', () => {
   test('openai: three turns, plain and streamed, are one segment', async () => {
@@ -357,7 +437,12 @@ describe('SDKs', () => {
         messages.push(reply.choices[0]!.message);
         continue;
       }
-      const stream = await client.chat.completions.create({ model: 'fake', messages, stream: true, stream_options: { include_usage: true } });
+      const stream = await client.chat.completions.create({
+        model: 'fake',
+        messages,
+        stream: true,
+        stream_options: { include_usage: true },
+      });
       let text = '';
       let totalTokens = 0;
       for await (const chunk of stream) {
@@ -374,46 +459,88 @@ describe('SDKs', () => {
   });
 
   test('openai: retries by itself after a 503 and does not after an over-long prompt', async () => {
-    const target = await startRecorder({ write: () => 'ok', contextLength: 60, fail: (turn) => (turn === 0 ? new Error('replica restarting') : undefined) });
+    const target = await startRecorder({
+      write: () => 'ok',
+      contextLength: 60,
+      fail: (turn) => (turn === 0 ? new Error('replica restarting') : undefined),
+    });
     const client = new OpenAI({ baseURL: target.baseUrl, apiKey: target.apiKey, maxRetries: 1 });
-    expect((await client.chat.completions.create({ model: 'fake', messages: [{ role: 'user', content: 'a' }] })).choices[0]?.message.content).toBe('ok');
+    expect(
+      (await client.chat.completions.create({ model: 'fake', messages: [{ role: 'user', content: 'a' }] })).choices[0]
+        ?.message.content,
+    ).toBe('ok');
     expect(target.policy.requests).toHaveLength(2);
-    await expect(client.chat.completions.create({ model: 'fake', messages: [{ role: 'user', content: 'b'.repeat(90) }] })).rejects.toMatchObject({ status: 400, code: 'context_length_exceeded' });
+    await expect(
+      client.chat.completions.create({ model: 'fake', messages: [{ role: 'user', content: 'b'.repeat(90) }] }),
+    ).rejects.toMatchObject({ status: 400, code: 'context_length_exceeded' });
   });
 
-  test.each([false, true])('openai: tool calls come back as calls and are known again (stream: %s)', async (isStream) => {
-    const target = await startRecorder({ template: CHATML_TOOLS, write: (turn) => (turn === 0 ? `I will read. \n${CALL}` : 'done') });
-    const client = new OpenAI({ baseURL: target.baseUrl, apiKey: target.apiKey });
-    const tools: OpenAI.ChatCompletionTool[] = [{ type: 'function', function: { name: 'read', parameters: READ_PARAMETERS } }];
-    const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'go' }];
-    const body = { model: 'fake', messages, tools };
-    const reply = isStream ? await client.chat.completions.stream(body).finalChatCompletion() : await client.chat.completions.create(body);
-    const message = reply.choices[0]!.message;
-    expect(reply.choices[0]?.finish_reason).toBe('tool_calls');
-    expect(message.content).toBe('I will read.');
-    const call = message.tool_calls?.[0];
-    expect(call).toMatchObject({ function: { name: 'read', arguments: '{"path":"a.ts","end":3}' } });
-    // The harness echoes the arguments with its own spacing and key order, under another id.
-    messages.push(
-      { role: 'assistant', content: 'I will read.', tool_calls: [{ id: 'other', type: 'function', function: { name: 'read', arguments: '{"end": 3, "path": "a.ts"}' } }] },
-      { role: 'tool', tool_call_id: 'other', content: 'line' },
-    );
-    await client.chat.completions.create(body);
-    const { segments, stats } = await target.recorder.seal('r1');
-    only(segments);
-    expect(stats.newSegments).toBe(0);
-    expect(tokenizer.decode(target.policy.requests[1]?.tokens ?? [])).toContain(CALL);
-  });
+  test.each([false, true])(
+    'openai: tool calls come back as calls and are known again (stream: %s)',
+    async (isStream) => {
+      const target = await startRecorder({
+        template: CHATML_TOOLS,
+        write: (turn) => (turn === 0 ? `I will read. \n${CALL}` : 'done'),
+      });
+      const client = new OpenAI({ baseURL: target.baseUrl, apiKey: target.apiKey });
+      const tools: OpenAI.ChatCompletionTool[] = [
+        { type: 'function', function: { name: 'read', parameters: READ_PARAMETERS } },
+      ];
+      const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'go' }];
+      const body = { model: 'fake', messages, tools };
+      const reply = isStream
+        ? await client.chat.completions.stream(body).finalChatCompletion()
+        : await client.chat.completions.create(body);
+      const message = reply.choices[0]!.message;
+      expect(reply.choices[0]?.finish_reason).toBe('tool_calls');
+      expect(message.content).toBe('I will read.');
+      const call = message.tool_calls?.[0];
+      expect(call).toMatchObject({ function: { name: 'read', arguments: '{"path":"a.ts","end":3}' } });
+      // The harness echoes the arguments with its own spacing and key order, under another id.
+      messages.push(
+        {
+          role: 'assistant',
+          content: 'I will read.',
+          tool_calls: [
+            { id: 'other', type: 'function', function: { name: 'read', arguments: '{"end": 3, "path": "a.ts"}' } },
+          ],
+        },
+        { role: 'tool', tool_call_id: 'other', content: 'line' },
+      );
+      await client.chat.completions.create(body);
+      const { segments, stats } = await target.recorder.seal('r1');
+      only(segments);
+      expect(stats.newSegments).toBe(0);
+      expect(tokenizer.decode(target.policy.requests[1]?.tokens ?? [])).toContain(CALL);
+    },
+  );
 
   test('an unreadable tool call stays text', async () => {
-    const target = await startRecorder({ template: CHATML_TOOLS, write: () => '<tool_call>{"name": read}</tool_call>' });
-    const { body } = await post(target, { messages: [user('go')], tools: [{ type: 'function', function: { name: 'read' } }] });
-    expect(body.choices?.[0]).toMatchObject({ finish_reason: 'stop', message: { content: '<tool_call>{"name": read}</tool_call>' } });
+    const target = await startRecorder({
+      template: CHATML_TOOLS,
+      write: () => '<tool_call>{"name": read}</tool_call>',
+    });
+    const { body } = await post(target, {
+      messages: [user('go')],
+      tools: [{ type: 'function', function: { name: 'read' } }],
+    });
+    expect(body.choices?.[0]).toMatchObject({
+      finish_reason: 'stop',
+      message: { content: '<tool_call>{"name": read}</tool_call>' },
+    });
   });
 
   test.each([false, true])('Vercel AI SDK: a tool loop is one segment (stream: %s)', async (isStream) => {
-    const target = await startRecorder({ template: CHATML_TOOLS, write: (turn) => (turn === 0 ? `Reading.\n${CALL}` : 'All good. ') });
-    const provider = createOpenAICompatible({ name: 'hone', baseURL: target.baseUrl, apiKey: target.apiKey, includeUsage: true });
+    const target = await startRecorder({
+      template: CHATML_TOOLS,
+      write: (turn) => (turn === 0 ? `Reading.\n${CALL}` : 'All good. '),
+    });
+    const provider = createOpenAICompatible({
+      name: 'hone',
+      baseURL: target.baseUrl,
+      apiKey: target.apiKey,
+      includeUsage: true,
+    });
     const asked: unknown[] = [];
     const options = {
       model: provider('fake'),

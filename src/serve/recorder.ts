@@ -79,7 +79,10 @@ export class Recorder {
     this.#now = options.now ?? (() => performance.now());
     this.#wallSeconds = options.wallSeconds ?? (() => Math.floor(Date.now() / 1000));
     this.#maxBodyBytes = options.maxBodyBytes ?? 64 * 1024 * 1024;
-    this.#server = createServer({ keepAliveTimeout: 120_000 }, (request, response) => void this.#handle(request, response));
+    this.#server = createServer(
+      { keepAliveTimeout: 120_000 },
+      (request, response) => void this.#handle(request, response),
+    );
   }
 
   static async start(options: RecorderOptions): Promise<Recorder> {
@@ -100,7 +103,9 @@ export class Recorder {
 
   openSession({ secret, ...session }: OpenSession): { baseUrl: string; apiKey: string } {
     if (this.#entries.has(session.id))
-      throw new HoneError('invalid-rollout', `The session ${session.id} is already open or sealed.`, { cure: 'Give every attempt of a rollout its own session id.' });
+      throw new HoneError('invalid-rollout', `The session ${session.id} is already open or sealed.`, {
+        cure: 'Give every attempt of a rollout its own session id.',
+      });
     const { policy, tokenizer } = this.#options;
     this.#entries.set(session.id, {
       secretDigest: digest(secret),
@@ -112,7 +117,9 @@ export class Recorder {
   async seal(id: string): Promise<SealedSession> {
     const entry = this.#entries.get(id);
     if (entry?.session === undefined)
-      throw new HoneError('invalid-rollout', `The session ${id} is not open.`, { cure: 'Seal each session once, after its harness has ended.' });
+      throw new HoneError('invalid-rollout', `The session ${id} is not open.`, {
+        cure: 'Seal each session once, after its harness has ended.',
+      });
     const { session } = entry;
     entry.session = undefined;
     this.#sealedIds.push(id);
@@ -138,7 +145,12 @@ export class Recorder {
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
       const route = readRoute(request.url ?? '');
-      if (route === undefined) throw new ChatError(404, 'not_found', 'Only /sessions/<id>/v1/chat/completions and /sessions/<id>/v1/models are served here.');
+      if (route === undefined)
+        throw new ChatError(
+          404,
+          'not_found',
+          'Only /sessions/<id>/v1/chat/completions and /sessions/<id>/v1/models are served here.',
+        );
       const session = this.#authorize(route.id, request.headers.authorization);
       if (route.endpoint === 'models') {
         if (request.method !== 'GET') throw new ChatError(405, 'method_not_allowed', 'List models with GET.');
@@ -146,7 +158,8 @@ export class Recorder {
         send(response, 200, JSON.stringify({ object: 'list', data: [model] }));
         return;
       }
-      if (request.method !== 'POST') throw new ChatError(405, 'method_not_allowed', 'Ask for a chat completion with POST.');
+      if (request.method !== 'POST')
+        throw new ChatError(405, 'method_not_allowed', 'Ask for a chat completion with POST.');
       await this.#complete(route.id, session, request, response);
     } catch (error) {
       sendError(response, error);
@@ -159,11 +172,17 @@ export class Recorder {
     // Both refusals look alike, so that session ids cannot be probed without a secret.
     if (entry === undefined || !timingSafeEqual(presented, entry.secretDigest))
       throw new ChatError(401, 'invalid_api_key', 'The session or its bearer secret is not known here.');
-    if (entry.session === undefined) throw new ChatError(409, 'session_sealed', 'This session is sealed; no turn can be added to it.');
+    if (entry.session === undefined)
+      throw new ChatError(409, 'session_sealed', 'This session is sealed; no turn can be added to it.');
     return entry.session;
   }
 
-  async #complete(id: string, session: RecordingSession, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #complete(
+    id: string,
+    session: RecordingSession,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
     const gone = new AbortController();
     response.once('close', () => {
       if (!response.writableFinished) gone.abort();
@@ -184,7 +203,10 @@ export class Recorder {
       signal: gone.signal,
     };
     try {
-      const reply = await session.turn(chat, stream === undefined ? turn : { ...turn, onText: (text) => stream.push(text) });
+      const reply = await session.turn(
+        chat,
+        stream === undefined ? turn : { ...turn, onText: (text) => stream.push(text) },
+      );
       if (stream === undefined) send(response, 200, completionJson(identity, reply));
       else stream.finish(reply, chat);
     } catch (error) {
@@ -200,26 +222,35 @@ async function readBody(request: IncomingMessage, limitBytes: number): Promise<B
     // Without an encoding set, a request yields Buffers.
     const piece = chunk as Buffer;
     sizeBytes += piece.length;
-    if (sizeBytes > limitBytes) throw new ChatError(413, 'body_too_large', `The body is over ${limitBytes} bytes; shorten the messages.`);
+    if (sizeBytes > limitBytes)
+      throw new ChatError(413, 'body_too_large', `The body is over ${limitBytes} bytes; shorten the messages.`);
     chunks.push(piece);
   }
   return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
 }
 
 function send(response: ServerResponse, status: number, body: string, headers: Record<string, string> = {}): void {
-  response.writeHead(status, { 'content-type': 'application/json; charset=utf-8', 'content-length': Buffer.byteLength(body), ...headers });
+  response.writeHead(status, {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': Buffer.byteLength(body),
+    ...headers,
+  });
   response.end(body);
 }
 
 /** Only a policy failure is worth another try: SDKs are told so in the header that they honour. */
 function sendError(response: ServerResponse, error: unknown): void {
   if (response.destroyed || response.writableEnded) return;
-  const refusal = error instanceof ChatError ? error : new ChatError(500, 'internal_error', error instanceof Error ? error.message : String(error));
+  const refusal =
+    error instanceof ChatError
+      ? error
+      : new ChatError(500, 'internal_error', error instanceof Error ? error.message : String(error));
   if (response.headersSent) {
     response.destroy();
     return;
   }
-  const headers: Record<string, string> = refusal.status === 503 ? { 'retry-after': '1' } : { 'x-should-retry': 'false' };
+  const headers: Record<string, string> =
+    refusal.status === 503 ? { 'retry-after': '1' } : { 'x-should-retry': 'false' };
   if (refusal.status === 413) headers['connection'] = 'close';
   send(response, refusal.status, errorJson(refusal), headers);
 }

@@ -72,7 +72,11 @@ export interface PlainError {
 
 export function toPlainError(error: unknown): PlainError {
   if (error instanceof HoneError) return { code: error.code, message: error.message, cure: error.cure };
-  return { code: 'engine-failed', message: error instanceof Error ? (error.stack ?? error.message) : String(error), cure: undefined };
+  return {
+    code: 'engine-failed',
+    message: error instanceof Error ? (error.stack ?? error.message) : String(error),
+    cure: undefined,
+  };
 }
 
 export function fromPlainError({ code, message, cure }: PlainError): HoneError {

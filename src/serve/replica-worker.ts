@@ -105,7 +105,10 @@ class ReplicaLoop {
   #admit(message: SubmitMessage): void {
     const { ticket, minVersion, exactVersion, tokens, sampling, seed, isStreamed } = message;
     if (exactVersion !== undefined && exactVersion < this.#version) {
-      this.#fail(ticket, `Version ${exactVersion} was asked for and version ${this.#version} is served; versions never go back.`);
+      this.#fail(
+        ticket,
+        `Version ${exactVersion} was asked for and version ${this.#version} is served; versions never go back.`,
+      );
       return;
     }
     if ((minVersion ?? 0) > this.#version || (exactVersion ?? 0) > this.#version) {
@@ -128,7 +131,8 @@ class ReplicaLoop {
     this.#outbox.push({ type: 'generated', ticket, generation });
     for (const array of [generation.tokens, generation.logprobs, generation.kept.ids, generation.kept.offsets])
       // A buffer can be transferred once, and only when no other array lies in it.
-      if (array.byteLength > 0 && array.byteLength === array.buffer.byteLength && array.buffer instanceof ArrayBuffer) this.#transfers.push(array.buffer);
+      if (array.byteLength > 0 && array.byteLength === array.buffer.byteLength && array.buffer instanceof ArrayBuffer)
+        this.#transfers.push(array.buffer);
   }
 
   #stream(ticket: number, id: number): void {
@@ -153,7 +157,13 @@ class ReplicaLoop {
     const at = this.#waiting.findIndex((message) => message.ticket === ticket);
     if (at < 0) return;
     this.#waiting.splice(at, 1);
-    const nothing: Generation = { tokens: new Int32Array(0), logprobs: new Float32Array(0), kept: emptyKeptSets(0), versions: [], finish: 'abort' };
+    const nothing: Generation = {
+      tokens: new Int32Array(0),
+      logprobs: new Float32Array(0),
+      kept: emptyKeptSets(0),
+      versions: [],
+      finish: 'abort',
+    };
     this.#outbox.push({ type: 'generated', ticket, generation: nothing });
   }
 
@@ -166,18 +176,37 @@ class ReplicaLoop {
       if (message.exactVersion === undefined || message.exactVersion === version) continue;
       this.#running.delete(message.ticket);
       this.#sampler.abort(submitted);
-      this.#fail(message.ticket, `Version ${message.exactVersion} was asked for, and version ${version} was committed while the reply was sampled.`);
+      this.#fail(
+        message.ticket,
+        `Version ${message.exactVersion} was asked for, and version ${version} was committed while the reply was sampled.`,
+      );
     }
     for (const message of this.#waiting.splice(0)) this.#admit(message);
   }
 
   #fail(ticket: number, sentence: string): void {
-    this.#outbox.push({ type: 'failed', ticket, error: toPlainError(new HoneError('engine-failed', sentence, { cure: 'Ask again without a fixed version, or for the one that is served.' })) });
+    this.#outbox.push({
+      type: 'failed',
+      ticket,
+      error: toPlainError(
+        new HoneError('engine-failed', sentence, {
+          cure: 'Ask again without a fixed version, or for the one that is served.',
+        }),
+      ),
+    });
   }
 
   #stats(): ReplicaStats {
     const { sampledTokens, computedPromptTokens, cachedPromptTokens, kernelMs, otherMs } = this.#sampler.stats;
-    return { running: this.#running.size, waiting: this.#waiting.length, sampledTokens, computedPromptTokens, cachedPromptTokens, kernelMs, outsideMs: otherMs };
+    return {
+      running: this.#running.size,
+      waiting: this.#waiting.length,
+      sampledTokens,
+      computedPromptTokens,
+      cachedPromptTokens,
+      kernelMs,
+      outsideMs: otherMs,
+    };
   }
 
   #flush(): void {
@@ -202,7 +231,9 @@ async function serve(port: MessagePort, setup: ReplicaSetup): Promise<void> {
     ...(prefillChunk === undefined ? {} : { prefillChunk }),
   });
   const loop = new ReplicaLoop(port, { engine, sampler, version });
-  port.postMessage([{ type: 'ready', contextLength: sampler.contextLength, build: engine.build }] satisfies FromReplica[]);
+  port.postMessage([
+    { type: 'ready', contextLength: sampler.contextLength, build: engine.build },
+  ] satisfies FromReplica[]);
   await loop.run();
 }
 

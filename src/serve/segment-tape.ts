@@ -95,10 +95,16 @@ export class SegmentTape {
     const keptStart = this.#keptIds.length;
     this.#keptIds.extend(kept.ids.length).set(kept.ids, keptStart);
     const ends = this.#keptEnds.extend(0);
-    for (let index = 0; index < tokens.length; index++) ends[start + index] = keptStart + (kept.offsets[index + 1] ?? 0);
-    for (const span of versions) this.#versions.push({ version: span.version, start: start + span.start, end: start + span.end });
+    for (let index = 0; index < tokens.length; index++)
+      ends[start + index] = keptStart + (kept.offsets[index + 1] ?? 0);
+    for (const span of versions)
+      this.#versions.push({ version: span.version, start: start + span.start, end: start + span.end });
     this.#sampledCount += tokens.length;
-    if (stopLength > 0) this.#boundaries.push({ textLength: this.#text.length + text.length - stopLength, tokenCount: this.tokenCount - 1 });
+    if (stopLength > 0)
+      this.#boundaries.push({
+        textLength: this.#text.length + text.length - stopLength,
+        tokenCount: this.tokenCount - 1,
+      });
     this.#close(text);
   }
 

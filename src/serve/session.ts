@@ -176,7 +176,8 @@ export class RecordingSession {
   }
 
   #refuseSealed(): void {
-    if (this.#isSealed) throw new ChatError(409, 'session_sealed', 'This session is sealed; no turn can be added to it.');
+    if (this.#isSealed)
+      throw new ChatError(409, 'session_sealed', 'This session is sealed; no turn can be added to it.');
   }
 
   /** Waits for a turn on behalf of one client; the turn is aborted when its last client is gone. */
@@ -211,14 +212,18 @@ export class RecordingSession {
     try {
       generation = await policy.generate({
         tokens: prompt,
-        sampling: { ...sampling, maxTokens: Math.min(sampling.maxTokens, request.maxTokens ?? sampling.maxTokens, room) },
+        sampling: {
+          ...sampling,
+          maxTokens: Math.min(sampling.maxTokens, request.maxTokens ?? sampling.maxTokens, room),
+        },
         seed: deriveSeed(seed, 'turn', turnIndex),
         signal,
         ...(minVersion === undefined ? {} : { minVersion }),
         ...(exactVersion === undefined ? {} : { exactVersion }),
         ...(context.onText === undefined ? {} : { onToken: this.#textStream(context.onText) }),
       });
-      if (generation.finish === 'abort') throw new HoneError('aborted', 'The policy ended the request before its reply was whole.');
+      if (generation.finish === 'abort')
+        throw new HoneError('aborted', 'The policy ended the request before its reply was whole.');
     } catch (cause) {
       // A turn that served nothing gives its seed back, so that the attempt after it draws the same tokens.
       if (this.#turnsStarted === turnIndex + 1) this.#turnsStarted = turnIndex;
@@ -248,12 +253,16 @@ export class RecordingSession {
     let best: Base | undefined;
     for (const tape of this.#tapes) {
       const boundary = tape.sharedBoundary(text);
-      if (boundary !== undefined && (best === undefined || boundary.textLength >= best.textLength)) best = { tape, ...boundary };
+      if (boundary !== undefined && (best === undefined || boundary.textLength >= best.textLength))
+        best = { tape, ...boundary };
     }
     return best;
   }
 
-  #record(request: ChatRequest, turn: { base: Base | undefined; tail: Int32Array; tailText: string; generation: Generation; turnIndex: number }): Reply {
+  #record(
+    request: ChatRequest,
+    turn: { base: Base | undefined; tail: Int32Array; tailText: string; generation: Generation; turnIndex: number },
+  ): Reply {
     const { tokenizer } = this.#parts;
     const { base, generation } = turn;
     const tape = this.#tapeFor(base);
@@ -283,7 +292,8 @@ export class RecordingSession {
     if (base !== undefined && base.tape.tokenCount === base.tokenCount) return base.tape;
     const { sampling } = this.#options;
     const tape = new SegmentTape(sampling.greedy ? 1 : sampling.temperature);
-    if (base !== undefined) tape.appendEnvironment(base.tape.tokens(base.tokenCount), base.tape.text.slice(0, base.textLength));
+    if (base !== undefined)
+      tape.appendEnvironment(base.tape.tokens(base.tokenCount), base.tape.text.slice(0, base.textLength));
     this.#tapes.push(tape);
     return tape;
   }
@@ -299,7 +309,11 @@ export class RecordingSession {
 
   #refuseLong(promptTokens: number): never {
     this.#truncated = true;
-    throw new ChatError(400, 'context_length_exceeded', `The prompt has ${promptTokens} tokens, and the model's context holds ${this.#parts.policy.contextLength}; shorten the messages.`);
+    throw new ChatError(
+      400,
+      'context_length_exceeded',
+      `The prompt has ${promptTokens} tokens, and the model's context holds ${this.#parts.policy.contextLength}; shorten the messages.`,
+    );
   }
 
   #refusalFor(cause: unknown, promptTokens: number, signal: AbortSignal): ChatError {

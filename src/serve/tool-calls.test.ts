@@ -14,17 +14,36 @@ test('canonical JSON ignores key order and spacing, and nothing else', () => {
 });
 
 test('calls are read with the text before them; several in order', () => {
-  const text = 'I look.\n\n<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>\n<tool_call>{"name": "list"}</tool_call>';
-  expect(parseToolCalls(text)).toEqual({ content: 'I look.', calls: [{ name: 'read', arguments: '{"path":"a"}' }, { name: 'list', arguments: '{}' }] });
+  const text =
+    'I look.\n\n<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>\n<tool_call>{"name": "list"}</tool_call>';
+  expect(parseToolCalls(text)).toEqual({
+    content: 'I look.',
+    calls: [
+      { name: 'read', arguments: '{"path":"a"}' },
+      { name: 'list', arguments: '{}' },
+    ],
+  });
 });
 
-test.each(['<tool_call>{"name": "read"', '<tool_call>{"arguments": {}}</tool_call>', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>', '<tool_call>{"name":"a"}</tool_call> <tool_call>x</tool_call>'])(
-  '%s stays text',
-  (text) => expect(parseToolCalls(text)).toEqual({ content: text, calls: [] }),
-);
+test.each([
+  '<tool_call>{"name": "read"',
+  '<tool_call>{"arguments": {}}</tool_call>',
+  '<tool_call>{"name": "a", "arguments": [1]}</tool_call>',
+  '<tool_call>{"name":"a"}</tool_call> <tool_call>x</tool_call>',
+])('%s stays text', (text) => expect(parseToolCalls(text)).toEqual({ content: text, calls: [] }));
 
 test('what a stream has settled is always a beginning of the final content', () => {
-  const piece = fc.constantFrom('a', ' ', '\n', '<', '<tool', '<tool_call>', '{"name": "f", "arguments": {}}', '</tool_call>', '>');
+  const piece = fc.constantFrom(
+    'a',
+    ' ',
+    '\n',
+    '<',
+    '<tool',
+    '<tool_call>',
+    '{"name": "f", "arguments": {}}',
+    '</tool_call>',
+    '>',
+  );
   fc.assert(
     fc.property(fc.array(piece, { maxLength: 10 }), (pieces) => {
       const whole = pieces.join('');

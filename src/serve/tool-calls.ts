@@ -39,7 +39,8 @@ function parseCall(body: string): ToolCall | undefined {
   } catch {
     return undefined;
   }
-  if (typeof value !== 'object' || value === null || !('name' in value) || typeof value.name !== 'string') return undefined;
+  if (typeof value !== 'object' || value === null || !('name' in value) || typeof value.name !== 'string')
+    return undefined;
   const callArguments = 'arguments' in value ? value.arguments : {};
   if (typeof callArguments !== 'object' || callArguments === null || Array.isArray(callArguments)) return undefined;
   return { name: value.name, arguments: JSON.stringify(callArguments) };
@@ -53,7 +54,7 @@ export function parseToolCalls(text: string): { content: string; calls: readonly
   const first = text.indexOf(TOOL_CALL_OPEN);
   if (first < 0) return { content: text, calls: [] };
   const calls: ToolCall[] = [];
-  for (let start = first; start >= 0; ) {
+  for (let start = first; start >= 0;) {
     const bodyStart = start + TOOL_CALL_OPEN.length;
     const end = text.indexOf(TOOL_CALL_CLOSE, bodyStart);
     const call = end < 0 ? undefined : parseCall(text.slice(bodyStart, end));

@@ -22,8 +22,17 @@ const PARTS = { master: 'master.', firstMoments: 'adam.m.', secondMoments: 'adam
 export async function saveCheckpoint(path: string, state: TrainerState): Promise<void> {
   const tensors = new Map<string, TensorData>();
   for (const part of ['master', 'firstMoments', 'secondMoments'] as const)
-    for (const [name, values] of state[part]) tensors.set(`${PARTS[part]}${name}`, { dtype: 'F32', shape: [values.length], bytes: new Uint8Array(values.buffer, values.byteOffset, values.byteLength) });
-  await writeSafetensors(path, tensors, { format: FORMAT, version: String(state.version), optimizer_steps: String(state.optimizerSteps) });
+    for (const [name, values] of state[part])
+      tensors.set(`${PARTS[part]}${name}`, {
+        dtype: 'F32',
+        shape: [values.length],
+        bytes: new Uint8Array(values.buffer, values.byteOffset, values.byteLength),
+      });
+  await writeSafetensors(path, tensors, {
+    format: FORMAT,
+    version: String(state.version),
+    optimizer_steps: String(state.optimizerSteps),
+  });
 }
 
 export async function loadCheckpoint(path: string): Promise<TrainerState> {
@@ -31,7 +40,9 @@ export async function loadCheckpoint(path: string): Promise<TrainerState> {
   const version = Number(metadata['version']);
   const optimizerSteps = Number(metadata['optimizer_steps']);
   if (metadata['format'] !== FORMAT || !Number.isInteger(version) || !Number.isInteger(optimizerSteps))
-    throw new HoneError('invalid-safetensors', `${path} is not a trainer checkpoint.`, { cure: 'Resume from a run folder that this version of hone wrote.' });
+    throw new HoneError('invalid-safetensors', `${path} is not a trainer checkpoint.`, {
+      cure: 'Resume from a run folder that this version of hone wrote.',
+    });
   const part = (prefix: string): Map<string, Float32Array> =>
     new Map(
       [...tensors]
@@ -39,5 +50,11 @@ export async function loadCheckpoint(path: string): Promise<TrainerState> {
         // Copied, so that the view is aligned and owns its memory.
         .map(([name, { bytes }]) => [name.slice(prefix.length), new Float32Array(bytes.slice().buffer)]),
     );
-  return { version, optimizerSteps, master: part(PARTS.master), firstMoments: part(PARTS.firstMoments), secondMoments: part(PARTS.secondMoments) };
+  return {
+    version,
+    optimizerSteps,
+    master: part(PARTS.master),
+    firstMoments: part(PARTS.firstMoments),
+    secondMoments: part(PARTS.secondMoments),
+  };
 }

@@ -51,7 +51,11 @@ function batch(step: number): { step: number; samples: TrainSample[] } {
     const length = 8 + random.below(12);
     const tokens = Int32Array.from({ length }, () => random.below(VOCABULARY));
     const sampled = (t: number): boolean => t >= 4 && t % 3 !== 0;
-    const rows = Array.from({ length }, (__, t) => (sampled(t) ? [...new Set([tokens[t] ?? 0, random.below(VOCABULARY), random.below(VOCABULARY)])].sort((a, b) => a - b) : []));
+    const rows = Array.from({ length }, (__, t) =>
+      sampled(t)
+        ? [...new Set([tokens[t] ?? 0, random.below(VOCABULARY), random.below(VOCABULARY)])].sort((a, b) => a - b)
+        : [],
+    );
     const offsets = new Int32Array(length + 1);
     for (const [t, row] of rows.entries()) offsets[t + 1] = (offsets[t] ?? 0) + row.length;
     const segment: Segment = {
@@ -69,7 +73,8 @@ function batch(step: number): { step: number; samples: TrainSample[] } {
 
 async function hashOf(trainer: EmbeddedTrainer): Promise<string> {
   const hash = createHash('sha256');
-  for (const [name, bytes] of [...(await trainer.served())].sort(([a], [b]) => (a < b ? -1 : 1))) hash.update(name).update(bytes);
+  for (const [name, bytes] of [...(await trainer.served())].sort(([a], [b]) => (a < b ? -1 : 1)))
+    hash.update(name).update(bytes);
   return hash.digest('hex');
 }
 
@@ -123,12 +128,23 @@ test('what is scored at one place is that place, whatever else is asked there', 
     ids: Int32Array.from({ length: count * VOCABULARY }, (_, index) => index % VOCABULARY),
     offsets: Int32Array.from({ length: count + 1 }, (_, index) => index * VOCABULARY),
   });
-  const [row] = await trainer.score([{ tokens, positions: new Int32Array(VOCABULARY).fill(3), targets: everything, kept: rows(VOCABULARY) }]);
+  const [row] = await trainer.score([
+    { tokens, positions: new Int32Array(VOCABULARY).fill(3), targets: everything, kept: rows(VOCABULARY) },
+  ]);
   const mass = [...(row ?? [])].reduce((sum, value) => sum + Math.exp(value), 0);
   expect(mass).toBeCloseTo(1, 5);
-  const [pair] = await trainer.score([{ tokens, positions: Int32Array.of(2, 3), targets: Int32Array.of(7, 4), kept: rows(2) }]);
+  const [pair] = await trainer.score([
+    { tokens, positions: Int32Array.of(2, 3), targets: Int32Array.of(7, 4), kept: rows(2) },
+  ]);
   expect(pair?.[1]).toBe(row?.[4]);
-  const [narrow] = await trainer.score([{ tokens, positions: Int32Array.of(3, 3), targets: Int32Array.of(4, 7), kept: { ids: Int32Array.of(4, 7, 4, 7), offsets: Int32Array.of(0, 2, 4) } }]);
+  const [narrow] = await trainer.score([
+    {
+      tokens,
+      positions: Int32Array.of(3, 3),
+      targets: Int32Array.of(4, 7),
+      kept: { ids: Int32Array.of(4, 7, 4, 7), offsets: Int32Array.of(0, 2, 4) },
+    },
+  ]);
   expect(Math.exp(narrow?.[0] ?? 0) + Math.exp(narrow?.[1] ?? 0)).toBeCloseTo(1, 6);
   await trainer.close();
 });

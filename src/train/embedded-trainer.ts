@@ -56,7 +56,16 @@ export type TrainerRequest =
 
 export type TrainerReply =
   | { readonly id: number; readonly ok: true; readonly value: unknown }
-  | { readonly id: number; readonly ok: false; readonly error: { readonly code?: HoneErrorCode; readonly message: string; readonly cure?: string; readonly stack?: string } };
+  | {
+      readonly id: number;
+      readonly ok: false;
+      readonly error: {
+        readonly code?: HoneErrorCode;
+        readonly message: string;
+        readonly cure?: string;
+        readonly stack?: string;
+      };
+    };
 
 export class EmbeddedTrainer implements Trainer {
   readonly #worker: Worker;
@@ -71,11 +80,25 @@ export class EmbeddedTrainer implements Trainer {
       const waiting = this.#pending.get(reply.id);
       this.#pending.delete(reply.id);
       if (reply.ok) waiting?.resolve(reply.value);
-      else waiting?.reject(reply.error.code === undefined ? new Error(reply.error.stack ?? reply.error.message) : new HoneError(reply.error.code, reply.error.message, reply.error.cure === undefined ? {} : { cure: reply.error.cure }));
+      else
+        waiting?.reject(
+          reply.error.code === undefined
+            ? new Error(reply.error.stack ?? reply.error.message)
+            : new HoneError(
+                reply.error.code,
+                reply.error.message,
+                reply.error.cure === undefined ? {} : { cure: reply.error.cure },
+              ),
+        );
     });
     worker.on('error', (error) => this.#fail(error));
     worker.on('exit', (code) => {
-      if (!this.#closed) this.#fail(new HoneError('engine-failed', `The trainer thread ended with code ${code}.`, { cure: 'Resume the run: it goes on from the last checkpoint.' }));
+      if (!this.#closed)
+        this.#fail(
+          new HoneError('engine-failed', `The trainer thread ended with code ${code}.`, {
+            cure: 'Resume the run: it goes on from the last checkpoint.',
+          }),
+        );
     });
   }
 

@@ -1,7 +1,13 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 
-import { ObjectiveSums, countTrained, objectiveGradient, toObjectiveSequence, toObjectiveSequences } from './objective.ts';
+import {
+  ObjectiveSums,
+  countTrained,
+  objectiveGradient,
+  toObjectiveSequence,
+  toObjectiveSequences,
+} from './objective.ts';
 import type { ObjectiveOptions } from './objective.ts';
 import { policyVersion, rolloutId } from '../domain/ids.ts';
 import type { Segment } from '../domain/rollout.ts';
@@ -38,13 +44,25 @@ test('the gradient is -min(r, C) A / N at trained positions and exactly 0 elsewh
   const sequence = toObjectiveSequence(segment(), -0.5, 5);
   const sums = new ObjectiveSums();
   const trainer = Float32Array.of(-0.7, -0.1, -0.1);
-  const gradient = objectiveGradient(sequence, { logprobs: trainer, entropies: Float32Array.of(0.3, 0.2, 0.9) }, 4, options, sums);
+  const gradient = objectiveGradient(
+    sequence,
+    { logprobs: trainer, entropies: Float32Array.of(0.3, 0.2, 0.9) },
+    4,
+    options,
+    sums,
+  );
   // r = 1 at the first; e^1.0 = 2.718, truncated to 2, at the last.
   expect([...gradient.logprobs]).toEqual([0.125, 0, 0.25]);
-  expect([...gradient.entropies].map((value) => Math.fround(value))).toEqual([Math.fround(-0.0025), 0, Math.fround(-0.0025)]);
+  expect([...gradient.entropies].map((value) => Math.fround(value))).toEqual([
+    Math.fround(-0.0025),
+    0,
+    Math.fround(-0.0025),
+  ]);
   expect(sums).toMatchObject({ trained: 2, sampled: 3, singletons: 0, kept: 4, truncated: 1 });
   expect(sums.entropy).toBeCloseTo(1.2, 6);
-  expect(sums.mismatch().map(({ staleness, tokens }) => ({ staleness, tokens }))).toEqual([{ staleness: 1, tokens: 3 }]);
+  expect(sums.mismatch().map(({ staleness, tokens }) => ({ staleness, tokens }))).toEqual([
+    { staleness: 1, tokens: 3 },
+  ]);
 });
 
 test('equal log-probabilities give a mismatch of exactly 0, and k3 is never negative', () => {
@@ -54,10 +72,22 @@ test('equal log-probabilities give a mismatch of exactly 0, and k3 is never nega
       const sampled = Float32Array.of(0, -0.7, -0.2, 0, -1.1);
       const sequence = toObjectiveSequence({ ...base, logprobs: sampled }, 1, 6);
       const same = new ObjectiveSums();
-      objectiveGradient(sequence, { logprobs: sequence.samplerLogprobs, entropies: new Float32Array(3) }, 2, options, same);
+      objectiveGradient(
+        sequence,
+        { logprobs: sequence.samplerLogprobs, entropies: new Float32Array(3) },
+        2,
+        options,
+        same,
+      );
       expect(same.mismatch()[0]).toMatchObject({ k3: 0, maxAbsDelta: 0 });
       const other = new ObjectiveSums();
-      objectiveGradient(sequence, { logprobs: Float32Array.from(values), entropies: new Float32Array(3) }, 2, options, other);
+      objectiveGradient(
+        sequence,
+        { logprobs: Float32Array.from(values), entropies: new Float32Array(3) },
+        2,
+        options,
+        other,
+      );
       for (const { k3 } of other.mismatch()) expect(k3).toBeGreaterThanOrEqual(0);
       expect(Number.isFinite(other.loss)).toBe(true);
     }),
@@ -65,9 +95,18 @@ test('equal log-probabilities give a mismatch of exactly 0, and k3 is never nega
 });
 
 test('batches are put in the order of rollout ids, and a broken segment is refused by name', () => {
-  const samples = ['b', 'a'].map((id, index) => ({ rolloutId: rolloutId(id), advantage: index, segments: [segment()] }));
+  const samples = ['b', 'a'].map((id, index) => ({
+    rolloutId: rolloutId(id),
+    advantage: index,
+    segments: [segment()],
+  }));
   expect(toObjectiveSequences(samples, 6).map((sequence) => sequence.advantage)).toEqual([1, 0]);
-  const broken = { ...segment(), kept: { ids: Int32Array.of(4, 8, 6, 7, 9), offsets: Int32Array.of(0, 0, 2, 3, 3, 5) } };
+  const broken = {
+    ...segment(),
+    kept: { ids: Int32Array.of(4, 8, 6, 7, 9), offsets: Int32Array.of(0, 0, 2, 3, 3, 5) },
+  };
   expect(() => toObjectiveSequence(broken, 1, 6)).toThrow(/sampled id 5 at position 2 is not in its kept row/u);
-  expect(() => toObjectiveSequence({ ...segment(), logprobs: Float32Array.of(0, Number.NaN, 0, 0, 0) }, 1, 6)).toThrow(/position 1 is not finite/u);
+  expect(() => toObjectiveSequence({ ...segment(), logprobs: Float32Array.of(0, Number.NaN, 0, 0, 0) }, 1, 6)).toThrow(
+    /position 1 is not finite/u,
+  );
 });

@@ -64,13 +64,26 @@ export function toObjectiveSequence(segment: Segment, advantage: number, trainer
     oldest = Math.min(oldest, segment.versions[spanIndex]?.version ?? trainerVersion);
     staleness[index] = trainerVersion - oldest;
   }
-  return { tokens, positions: Int32Array.from(positions), kept: { ids: kept.ids, offsets }, temperature: segment.temperature, samplerLogprobs, trained, staleness, advantage };
+  return {
+    tokens,
+    positions: Int32Array.from(positions),
+    kept: { ids: kept.ids, offsets },
+    temperature: segment.temperature,
+    samplerLogprobs,
+    trained,
+    staleness,
+    advantage,
+  };
 }
 
 /** Ascending by rollout id, then segment: the one order in which gradients are added. */
 export function toObjectiveSequences(samples: readonly TrainSample[], trainerVersion: number): ObjectiveSequence[] {
   const ordered = [...samples].sort((a, b) => (a.rolloutId < b.rolloutId ? -1 : 1));
-  return ordered.flatMap((sample) => sample.segments.map((segment) => toObjectiveSequence(segment, sample.advantage, trainerVersion))).filter((sequence) => sequence.positions.length > 0);
+  return ordered
+    .flatMap((sample) =>
+      sample.segments.map((segment) => toObjectiveSequence(segment, sample.advantage, trainerVersion)),
+    )
+    .filter((sequence) => sequence.positions.length > 0);
 }
 
 export function countTrained(sequences: readonly ObjectiveSequence[]): number {
@@ -109,7 +122,13 @@ export class ObjectiveSums {
  * dL/d(log p) and dL/dH for each sampled position of one sequence; adds its loss and metrics to `sums`.
  * Positions that are not trained get exactly 0. Log-ratios are bounded to +-20 before exp.
  */
-export function objectiveGradient(sequence: ObjectiveSequence, output: SequenceOutput, batchTrained: number, options: ObjectiveOptions, sums: ObjectiveSums): SequenceGradient {
+export function objectiveGradient(
+  sequence: ObjectiveSequence,
+  output: SequenceOutput,
+  batchTrained: number,
+  options: ObjectiveOptions,
+  sums: ObjectiveSums,
+): SequenceGradient {
   const count = sequence.positions.length;
   const logprobs = new Float32Array(count);
   const entropies = new Float32Array(count);

@@ -24,12 +24,23 @@ let version = 0;
 
 function step(batch: TrainBatch): StepReport {
   const started = performance.now();
-  if (batch.step !== version + 1) throw new HoneError('engine-failed', `Step ${batch.step} was asked of a trainer at version ${version}.`, { cure: 'Resume the run from its newest checkpoint.' });
+  if (batch.step !== version + 1)
+    throw new HoneError('engine-failed', `Step ${batch.step} was asked of a trainer at version ${version}.`, {
+      cure: 'Resume the run from its newest checkpoint.',
+    });
   const sequences = toObjectiveSequences(batch.samples, version);
   const trained = countTrained(sequences);
-  if (trained === 0) throw new HoneError('invalid-rollout', `The batch of step ${batch.step} has no token to train.`, { cure: 'Check that the recorder marks sampled tokens as trained.' });
+  if (trained === 0)
+    throw new HoneError('invalid-rollout', `The batch of step ${batch.step} has no token to train.`, {
+      cure: 'Check that the recorder marks sampled tokens as trained.',
+    });
   const sums = new ObjectiveSums();
-  const inputs = sequences.map(({ tokens, positions, kept, temperature }) => ({ tokens, positions, temperature, ...(options.replayKeptSets ? { kept } : {}) }));
+  const inputs = sequences.map(({ tokens, positions, kept, temperature }) => ({
+    tokens,
+    positions,
+    temperature,
+    ...(options.replayKeptSets ? { kept } : {}),
+  }));
   model.accumulate(inputs, (outputs) =>
     outputs.map((output, index) => {
       const sequence = sequences[index];
@@ -38,7 +49,10 @@ function step(batch: TrainBatch): StepReport {
     }),
   );
   const { optimizer } = options;
-  const { applied, gradientNorm } = model.step({ ...optimizer, learningRate: optimizer.learningRate * Math.min(1, batch.step / Math.max(1, optimizer.warmupSteps)) });
+  const { applied, gradientNorm } = model.step({
+    ...optimizer,
+    learningRate: optimizer.learningRate * Math.min(1, batch.step / Math.max(1, optimizer.warmupSteps)),
+  });
   version = batch.step;
   return {
     step: batch.step,
@@ -59,7 +73,11 @@ function step(batch: TrainBatch): StepReport {
 
 async function restore(path: string): Promise<number> {
   const state = await loadCheckpoint(path);
-  model.restore(state.master, { step: state.optimizerSteps, firstMoments: state.firstMoments, secondMoments: state.secondMoments });
+  model.restore(state.master, {
+    step: state.optimizerSteps,
+    firstMoments: state.firstMoments,
+    secondMoments: state.secondMoments,
+  });
   version = state.version;
   return version;
 }
@@ -101,8 +119,19 @@ port.on('message', ({ id, request }: { id: number; request: TrainerRequest }) =>
     try {
       reply = { id, ok: true, value: await handle(request) };
     } catch (error) {
-      const known = error instanceof HoneError ? { code: error.code, ...(error.cure === undefined ? {} : { cure: error.cure }) } : {};
-      reply = { id, ok: false, error: { ...known, message: error instanceof Error ? error.message : String(error), ...(error instanceof Error && error.stack !== undefined ? { stack: error.stack } : {}) } };
+      const known =
+        error instanceof HoneError
+          ? { code: error.code, ...(error.cure === undefined ? {} : { cure: error.cure }) }
+          : {};
+      reply = {
+        id,
+        ok: false,
+        error: {
+          ...known,
+          message: error instanceof Error ? error.message : String(error),
+          ...(error instanceof Error && error.stack !== undefined ? { stack: error.stack } : {}),
+        },
+      };
     }
     port.postMessage(reply);
   });

@@ -49,7 +49,9 @@ function readToolCalls(value: unknown): ToolCallMessage[] {
   return value.flatMap((call: unknown) => {
     if (!isRecord(call) || typeof call['id'] !== 'string' || !isRecord(call['function'])) return [];
     const { name, arguments: text } = call['function'];
-    return typeof name === 'string' && typeof text === 'string' ? [{ id: call['id'], type: 'function' as const, function: { name, arguments: text } }] : [];
+    return typeof name === 'string' && typeof text === 'string'
+      ? [{ id: call['id'], type: 'function' as const, function: { name, arguments: text } }]
+      : [];
   });
 }
 
@@ -100,7 +102,10 @@ export class ChatClient {
     }
   }
 
-  async #post(body: string, attempt: number): Promise<ChatResult | { kind: 'retry'; cause: unknown; retryAfter: string | string[] | undefined }> {
+  async #post(
+    body: string,
+    attempt: number,
+  ): Promise<ChatResult | { kind: 'retry'; cause: unknown; retryAfter: string | string[] | undefined }> {
     const { baseUrl, apiKey } = this.#context;
     let status: number;
     let retryAfter: string | string[] | undefined;
@@ -108,7 +113,11 @@ export class ChatClient {
     try {
       const response = await request(`${baseUrl}/chat/completions`, {
         method: 'POST',
-        headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}`, ...(attempt > 0 ? { 'x-stainless-retry-count': String(attempt) } : {}) },
+        headers: {
+          'content-type': 'application/json',
+          authorization: `Bearer ${apiKey}`,
+          ...(attempt > 0 ? { 'x-stainless-retry-count': String(attempt) } : {}),
+        },
         body,
         signal: this.#signal,
         dispatcher: this.#connections,
@@ -137,19 +146,27 @@ export class ChatClient {
     const choices: unknown = isRecord(completion) ? completion['choices'] : undefined;
     const choice: unknown = Array.isArray(choices) ? choices[0] : undefined;
     const message = isRecord(choice) ? choice['message'] : undefined;
-    if (!isRecord(completion) || !isRecord(message)) throw this.#failed(new Error('the reply has no choices[0].message'));
+    if (!isRecord(completion) || !isRecord(message))
+      throw this.#failed(new Error('the reply has no choices[0].message'));
     const content = typeof message['content'] === 'string' ? message['content'] : '';
     const usage = completion['usage'];
-    const written = isRecord(usage) && typeof usage['completion_tokens'] === 'number' ? usage['completion_tokens'] : Math.ceil(text.length / 4);
+    const written =
+      isRecord(usage) && typeof usage['completion_tokens'] === 'number'
+        ? usage['completion_tokens']
+        : Math.ceil(text.length / 4);
     this.#turns++;
     this.#completionTokens += written;
     return { kind: 'reply', content, toolCalls: readToolCalls(message['tool_calls']) };
   }
 
   #failed(cause: unknown): HoneError {
-    return new HoneError('engine-failed', `The model at ${this.#context.baseUrl} could not answer: ${cause instanceof Error ? cause.message : String(cause)}.`, {
-      cure: 'Check that the server is up, serves /chat/completions and accepts the key.',
-      cause,
-    });
+    return new HoneError(
+      'engine-failed',
+      `The model at ${this.#context.baseUrl} could not answer: ${cause instanceof Error ? cause.message : String(cause)}.`,
+      {
+        cure: 'Check that the server is up, serves /chat/completions and accepts the key.',
+        cause,
+      },
+    );
   }
 }

@@ -46,10 +46,18 @@ export function createCheckHarness({
       const client = new ChatClient(context, connections);
       switch (strategy) {
         case 'sweep':
-          return runSweep(environment, client, { index: view?.index, lookupsPerLine, lookupsPerTask, withInstructions: instructions === 'on' });
+          return runSweep(environment, client, {
+            index: view?.index,
+            lookupsPerLine,
+            lookupsPerTask,
+            withInstructions: instructions === 'on',
+          });
         case 'report':
           return runReport(environment, client, {
-            around: view === undefined ? undefined : { index: view.index, workspace: await Workspace.open(view.directory, environment) },
+            around:
+              view === undefined
+                ? undefined
+                : { index: view.index, workspace: await Workspace.open(view.directory, environment) },
           });
         default:
           return strategy satisfies never;

@@ -7,7 +7,9 @@ import { z } from 'zod';
 import { reportSchema } from '../../domain/finding.ts';
 import type { Finding } from '../../domain/finding.ts';
 
-export type ReportReading = { readonly kind: 'findings'; readonly findings: readonly Finding[] } | { readonly kind: 'unreadable'; readonly reason: string };
+export type ReportReading =
+  | { readonly kind: 'findings'; readonly findings: readonly Finding[] }
+  | { readonly kind: 'unreadable'; readonly reason: string };
 
 const FENCE = /```(?:json)?[ \t]*\n([\s\S]*?)```/gu;
 
@@ -24,10 +26,13 @@ export function readReport(text: string): ReportReading {
   const parsed = reportSchema.safeParse(value);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
-    return unreadable(`The report does not fit its schema at ${issue?.path.join('.') || 'the top'}: ${issue?.message ?? 'unknown'}.`);
+    return unreadable(
+      `The report does not fit its schema at ${issue?.path.join('.') || 'the top'}: ${issue?.message ?? 'unknown'}.`,
+    );
   }
   const backwards = parsed.data.findings.find((finding) => finding.endLine < finding.startLine);
-  if (backwards !== undefined) return unreadable(`A finding ends on line ${backwards.endLine}, before it starts on line ${backwards.startLine}.`);
+  if (backwards !== undefined)
+    return unreadable(`A finding ends on line ${backwards.endLine}, before it starts on line ${backwards.startLine}.`);
   return { kind: 'findings', findings: parsed.data.findings };
 }
 

@@ -20,7 +20,10 @@ beforeAll(async () => {
   const root = join(directory, 'package');
   await writeFile(join(directory, 'secret.txt'), 'outside');
   await writeFile(join(root, 'lib/copy.js'), INSTALLED_FILE);
-  await writeFile(join(root, 'lib/long.js'), Array.from({ length: 500 }, (_, index) => `const line${index + 1} = ${index + 1};`).join('\n'));
+  await writeFile(
+    join(root, 'lib/long.js'),
+    Array.from({ length: 500 }, (_, index) => `const line${index + 1} = ${index + 1};`).join('\n'),
+  );
   await writeFile(join(root, 'lib/binary.bin'), Buffer.from([1, 0, 2]));
   await writeFile(join(root, 'lib/huge.js'), 'x'.repeat(1024 * 1024 + 1));
   await writeFile(join(root, 'lib/backtrack.txt'), 'a'.repeat(40));
@@ -44,18 +47,42 @@ async function report(script: readonly Scripted[], options: { lookups?: 'on' | '
   return { submission, model, last: model.requests.at(-1)?.body.messages ?? [] };
 }
 
-const FINDING = { file: 'lib/copy.js', startLine: 5, endLine: 5, severity: 'high', category: 'off-by-one', title: 'Reads past the end', description: 'i reaches list.length.' };
+const FINDING = {
+  file: 'lib/copy.js',
+  startLine: 5,
+  endLine: 5,
+  severity: 'high',
+  category: 'off-by-one',
+  title: 'Reads past the end',
+  description: 'i reaches list.length.',
+};
 const submit = (...findings: unknown[]): Scripted => ({ calls: [{ name: 'submit', arguments: { findings } }] });
 
 describe('report', () => {
   test('reads around the change, then submits', async () => {
     const { submission, last, model } = await report([
-      { calls: [{ name: 'definition', arguments: { name: 'copy', line: 6 } }, { name: 'read', arguments: { path: 'lib/copy.js', startLine: 3, endLine: 6 } }] },
+      {
+        calls: [
+          { name: 'definition', arguments: { name: 'copy', line: 6 } },
+          { name: 'read', arguments: { path: 'lib/copy.js', startLine: 3, endLine: 6 } },
+        ],
+      },
       { calls: [{ name: 'search', arguments: { pattern: 'write(' } }] },
       submit(FINDING),
     ]);
-    expect(submission).toEqual({ valid: true, findings: [FINDING], end: 'finished', turns: 3, lookups: [{ line: 6, name: 'copy', found: true }] });
-    expect(model.requests[0]?.body.tools?.map((entry) => entry.function.name)).toEqual(['read', 'search', 'definition', 'submit']);
+    expect(submission).toEqual({
+      valid: true,
+      findings: [FINDING],
+      end: 'finished',
+      turns: 3,
+      lookups: [{ line: 6, name: 'copy', found: true }],
+    });
+    expect(model.requests[0]?.body.tools?.map((entry) => entry.function.name)).toEqual([
+      'read',
+      'search',
+      'definition',
+      'submit',
+    ]);
     const answers = last.filter((message) => message.role === 'tool');
     expect(answers.map((message) => message.tool_call_id)).toEqual(['call_0_0', 'call_0_1', 'call_1_0']);
     expect(answers[0]?.content).toContain('function copy in lib/copy.js\n   10  function copy(source, target) {');
@@ -81,7 +108,13 @@ describe('report', () => {
 
   test('a mistaken tool call is told and costs no repair', async () => {
     const { submission, last } = await report([
-      { calls: [{ name: 'read', arguments: '{' }, { name: 'read', arguments: { path: '../secret.txt' } }, { name: 'delete', arguments: {} }] },
+      {
+        calls: [
+          { name: 'read', arguments: '{' },
+          { name: 'read', arguments: { path: '../secret.txt' } },
+          { name: 'delete', arguments: {} },
+        ],
+      },
       'not json',
       submit(),
     ]);
@@ -94,7 +127,10 @@ describe('report', () => {
   });
 
   test('without look-ups only submit is offered; the last turn is announced; no report is invalid', async () => {
-    const { submission, model, last } = await report([{ calls: [{ name: 'read', arguments: { path: 'lib/copy.js' } }] }, { calls: [{ name: 'read', arguments: {} }] }], { lookups: 'off', maxTurns: 2 });
+    const { submission, model, last } = await report(
+      [{ calls: [{ name: 'read', arguments: { path: 'lib/copy.js' } }] }, { calls: [{ name: 'read', arguments: {} }] }],
+      { lookups: 'off', maxTurns: 2 },
+    );
     expect(model.requests[0]?.body.tools?.map((entry) => entry.function.name)).toEqual(['submit']);
     expect(last.at(-1)?.content).toMatch(/only tool is submit\.\n\[last turn/);
     expect(submission).toMatchObject({ valid: false, findings: [], end: 'turn-budget' });
@@ -121,33 +157,62 @@ describe('workspace', () => {
 
   test('the change lies over the installed file, which must agree elsewhere', () => {
     const changed = overlayChange(INSTALLED_FILE, ENVIRONMENT);
-    expect(changed).toBe(INSTALLED_FILE.replace('i < list', 'i <= list').replace('copy(list[i], target)', 'copy(target, list[i])'));
+    expect(changed).toBe(
+      INSTALLED_FILE.replace('i < list', 'i <= list').replace('copy(list[i], target)', 'copy(target, list[i])'),
+    );
     expect(overlayChange(changed, ENVIRONMENT)).toBe(changed);
     expect(overlayChange(INSTALLED_FILE.replaceAll('\n', '\r\n'), ENVIRONMENT)).toBe(changed.replaceAll('\n', '\r\n'));
     expect(() => overlayChange(INSTALLED_FILE.replace('limit', 'max'), ENVIRONMENT)).toThrow(/Line 4/);
     expect(() => overlayChange('short', ENVIRONMENT)).toThrow(/Line 3/);
   });
 
-  test.each(['../secret.txt', '/etc/passwd', 'lib/../../secret.txt', 'lib//copy.js', 'lib\\copy.js', '', 'lib/link.txt', 'lib', 'lib/none.js', 'lib/binary.bin', 'lib/huge.js'])('%j is refused', async (path) => {
+  test.each([
+    '../secret.txt',
+    '/etc/passwd',
+    'lib/../../secret.txt',
+    'lib//copy.js',
+    'lib\\copy.js',
+    '',
+    'lib/link.txt',
+    'lib',
+    'lib/none.js',
+    'lib/binary.bin',
+    'lib/huge.js',
+  ])('%j is refused', async (path) => {
     expect((await (await open()).read(path)).kind).toBe('refused');
   });
 
   test('long output is cut and says how to go on', async () => {
     const workspace = await open();
     const answer = await workspace.read('lib/long.js');
-    expect(answer).toMatchObject({ kind: 'text', text: expect.stringMatching(/\[cut: 300 more lines; read on with startLine 201\]$/) });
+    expect(answer).toMatchObject({
+      kind: 'text',
+      text: expect.stringMatching(/\[cut: 300 more lines; read on with startLine 201\]$/),
+    });
     expect(await workspace.read('lib/long.js', { startLine: 501 })).toMatchObject({ kind: 'refused' });
-    expect(await workspace.search('const line')).toMatchObject({ text: expect.stringContaining('[cut: there may be more matches') });
+    expect(await workspace.search('const line')).toMatchObject({
+      text: expect.stringContaining('[cut: there may be more matches'),
+    });
   });
 
   test('search sees the change, stays in the package, and survives a runaway pattern', async () => {
     const workspace = await open();
-    expect(await workspace.search('copy(')).toEqual({ kind: 'text', text: ['lib/copy.js:6  copy(target, list[i]);', 'lib/copy.js:10  function copy(source, target) {'].join('\n') });
-    expect(await workspace.search('^function \\w+', { isRegExp: true })).toMatchObject({ text: 'lib/copy.js:10  function copy(source, target) {' });
-    expect(await workspace.search('limit', { path: 'lib/copy.js' })).toMatchObject({ text: 'lib/copy.js:4  const limit = 10;' });
+    expect(await workspace.search('copy(')).toEqual({
+      kind: 'text',
+      text: ['lib/copy.js:6  copy(target, list[i]);', 'lib/copy.js:10  function copy(source, target) {'].join('\n'),
+    });
+    expect(await workspace.search('^function \\w+', { isRegExp: true })).toMatchObject({
+      text: 'lib/copy.js:10  function copy(source, target) {',
+    });
+    expect(await workspace.search('limit', { path: 'lib/copy.js' })).toMatchObject({
+      text: 'lib/copy.js:4  const limit = 10;',
+    });
     expect(await workspace.search('hidden')).toMatchObject({ text: 'No match.' });
     expect(await workspace.search('outside', { path: '../' })).toMatchObject({ kind: 'refused' });
     expect(await workspace.search('(', { isRegExp: true })).toMatchObject({ kind: 'refused' });
-    expect(await workspace.search('(a+)+b$', { isRegExp: true, path: 'lib/backtrack.txt' })).toMatchObject({ kind: 'refused', reason: expect.stringContaining('took longer') });
+    expect(await workspace.search('(a+)+b$', { isRegExp: true, path: 'lib/backtrack.txt' })).toMatchObject({
+      kind: 'refused',
+      reason: expect.stringContaining('took longer'),
+    });
   });
 });

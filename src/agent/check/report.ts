@@ -26,24 +26,42 @@ A change may hold no bug: then submit an empty list. Paths are relative to the p
 Categories: ${BUG_CATEGORIES.join(', ')}.
 When you are done call submit once, or write the same object as the last JSON block of a message: {"findings": [{"file", "startLine", "endLine", "severity": "low" | "medium" | "high", "category", "title", "description", "fix"?}]}; fix is a unified diff against the file after the change.`;
 
-const tool = (name: string, description: string, parameters: object): object => ({ type: 'function', function: { name, description, parameters } });
-const SUBMIT = tool('submit', 'Ends the review with its findings; an empty list says that the change is right.', reportParameters());
+const tool = (name: string, description: string, parameters: object): object => ({
+  type: 'function',
+  function: { name, description, parameters },
+});
+const SUBMIT = tool(
+  'submit',
+  'Ends the review with its findings; an empty list says that the change is right.',
+  reportParameters(),
+);
 const AROUND = [
   tool('read', 'Lines of one file of the package after the change, numbered.', {
     type: 'object',
-    properties: { path: { type: 'string' }, startLine: { type: 'integer', minimum: 1 }, endLine: { type: 'integer', minimum: 1 } },
+    properties: {
+      path: { type: 'string' },
+      startLine: { type: 'integer', minimum: 1 },
+      endLine: { type: 'integer', minimum: 1 },
+    },
     required: ['path'],
     additionalProperties: false,
   }),
   tool('search', 'Lines of the package that contain a text or match a regular expression.', {
     type: 'object',
-    properties: { pattern: { type: 'string' }, isRegExp: { type: 'boolean' }, path: { type: 'string', description: 'file or folder to search in; the whole package without it' } },
+    properties: {
+      pattern: { type: 'string' },
+      isRegExp: { type: 'boolean' },
+      path: { type: 'string', description: 'file or folder to search in; the whole package without it' },
+    },
     required: ['pattern'],
     additionalProperties: false,
   }),
   tool('definition', 'The declaration of a name that is used in the change.', {
     type: 'object',
-    properties: { name: { type: 'string' }, line: { type: 'integer', minimum: 1, description: 'line of the changed file where the name is used' } },
+    properties: {
+      name: { type: 'string' },
+      line: { type: 'integer', minimum: 1, description: 'line of the changed file where the name is used' },
+    },
     required: ['name'],
     additionalProperties: false,
   }),
@@ -51,21 +69,38 @@ const AROUND = [
 /** Lines of source shown from a declaration on. */
 const DEFINITION_LINES = 12;
 
-export async function runReport(environment: Task['environment'], client: ChatClient, options: ReportOptions): Promise<Submission> {
+export async function runReport(
+  environment: Task['environment'],
+  client: ChatClient,
+  options: ReportOptions,
+): Promise<Submission> {
   const tools = options.around === undefined ? [SUBMIT] : [...AROUND, SUBMIT];
   const messages: Message[] = [
     { role: 'system', content: INSTRUCTIONS },
-    { role: 'user', content: `Package ${environment.package}@${environment.version}, function ${environment.functionName} in ${environment.file}:\n\n${numberedDiff(environment)}` },
+    {
+      role: 'user',
+      content: `Package ${environment.package}@${environment.version}, function ${environment.functionName} in ${environment.file}:\n\n${numberedDiff(environment)}`,
+    },
   ];
   const lookups: LookupRecord[] = [];
   let isRepairLeft = true;
-  const submission = (end: Submission['end'], findings: readonly Finding[] = []): Submission => ({ valid: end === 'finished', findings, end, turns: client.turns, lookups });
+  const submission = (end: Submission['end'], findings: readonly Finding[] = []): Submission => ({
+    valid: end === 'finished',
+    findings,
+    end,
+    turns: client.turns,
+    lookups,
+  });
 
   for (;;) {
     const result = await client.complete(messages, tools);
     if (result.kind === 'end') return submission(result.reason);
     const { content, toolCalls } = result;
-    messages.push(toolCalls.length === 0 ? { role: 'assistant', content } : { role: 'assistant', content: content === '' ? null : content, tool_calls: toolCalls });
+    messages.push(
+      toolCalls.length === 0
+        ? { role: 'assistant', content }
+        : { role: 'assistant', content: content === '' ? null : content, tool_calls: toolCalls },
+    );
     const submitted = toolCalls.find((call) => call.function.name === 'submit');
     let reading: ReportReading | undefined;
     if (submitted !== undefined) reading = readReport(submitted.function.arguments);
@@ -77,15 +112,26 @@ export async function runReport(environment: Task['environment'], client: ChatCl
     }
     const warning = client.turnsLeft === 1 ? '\n[last turn: submit now]' : '';
     for (const call of toolCalls) {
-      const text = call === submitted && reading?.kind === 'unreadable' ? `${reading.reason} Submit the corrected report.` : await answerCall(call, environment, options, lookups);
+      const text =
+        call === submitted && reading?.kind === 'unreadable'
+          ? `${reading.reason} Submit the corrected report.`
+          : await answerCall(call, environment, options, lookups);
       messages.push({ role: 'tool', tool_call_id: call.id, content: text + warning });
     }
     if (toolCalls.length === 0 && reading?.kind === 'unreadable')
-      messages.push({ role: 'user', content: `${reading.reason} Call submit, or reply with the report as one JSON block and nothing else.${warning}` });
+      messages.push({
+        role: 'user',
+        content: `${reading.reason} Call submit, or reply with the report as one JSON block and nothing else.${warning}`,
+      });
   }
 }
 
-async function answerCall(call: ToolCallMessage, environment: Task['environment'], { around }: ReportOptions, lookups: LookupRecord[]): Promise<string> {
+async function answerCall(
+  call: ToolCallMessage,
+  environment: Task['environment'],
+  { around }: ReportOptions,
+  lookups: LookupRecord[],
+): Promise<string> {
   const { name } = call.function;
   if (name === 'submit') return 'Only the first submit of a turn is read.';
   if (around === undefined) return `There is no tool ${name}; the only tool is submit.`;
@@ -108,13 +154,23 @@ async function answerCall(call: ToolCallMessage, environment: Task['environment'
       if (path === undefined) return 'read needs a path.';
       const startLine = line('startLine');
       const endLine = line('endLine');
-      return unwrap(await around.workspace.read(path, { ...(startLine === undefined ? {} : { startLine }), ...(endLine === undefined ? {} : { endLine }) }));
+      return unwrap(
+        await around.workspace.read(path, {
+          ...(startLine === undefined ? {} : { startLine }),
+          ...(endLine === undefined ? {} : { endLine }),
+        }),
+      );
     }
     case 'search': {
       const pattern = text('pattern');
       if (pattern === undefined) return 'search needs a pattern.';
       const path = text('path');
-      return unwrap(await around.workspace.search(pattern, { isRegExp: readField(input, 'isRegExp', 'boolean') ?? false, ...(path === undefined ? {} : { path }) }));
+      return unwrap(
+        await around.workspace.search(pattern, {
+          isRegExp: readField(input, 'isRegExp', 'boolean') ?? false,
+          ...(path === undefined ? {} : { path }),
+        }),
+      );
     }
     case 'definition': {
       const wanted = text('name');
@@ -122,7 +178,11 @@ async function answerCall(call: ToolCallMessage, environment: Task['environment'
       const from = line('line') ?? environment.changes[0]?.line ?? environment.startLine;
       const changedText = environment.lines[from - environment.startLine] ?? '';
       const receiver = receiverOnLine(changedText, wanted);
-      const declaration = around.index.lookUp(wanted, { file: environment.file, line: from, ...(receiver === undefined ? {} : { receiver }) });
+      const declaration = around.index.lookUp(wanted, {
+        file: environment.file,
+        line: from,
+        ...(receiver === undefined ? {} : { receiver }),
+      });
       lookups.push({ line: from, name: wanted, found: declaration !== undefined });
       if (declaration === undefined) return `${wanted} is not declared in this package.`;
       const place = `${declaration.kind} ${declaration.container === undefined ? '' : `${declaration.container}.`}${declaration.name} in ${declaration.file}`;
@@ -140,7 +200,8 @@ interface FieldTypes {
 }
 
 function readField<T extends keyof FieldTypes>(input: unknown, key: string, type: T): FieldTypes[T] | undefined {
-  const value: unknown = typeof input === 'object' && input !== null ? Object.getOwnPropertyDescriptor(input, key)?.value : undefined;
+  const value: unknown =
+    typeof input === 'object' && input !== null ? Object.getOwnPropertyDescriptor(input, key)?.value : undefined;
   // typeof has just been compared with the name of the type.
   return typeof value === type ? (value as FieldTypes[T]) : undefined;
 }

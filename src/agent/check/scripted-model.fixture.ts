@@ -30,7 +30,10 @@ export interface ScriptedModel {
 }
 
 /** Answers the n-th request with the n-th entry; every reply costs `tokensPerReply` completion tokens. */
-export async function startScriptedModel(script: readonly Scripted[], options: { budget?: Partial<HarnessContext['budget']>; signal?: AbortSignal; tokensPerReply?: number } = {}): Promise<ScriptedModel> {
+export async function startScriptedModel(
+  script: readonly Scripted[],
+  options: { budget?: Partial<HarnessContext['budget']>; signal?: AbortSignal; tokensPerReply?: number } = {},
+): Promise<ScriptedModel> {
   const requests: ScriptedModel['requests'][number][] = [];
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
@@ -40,7 +43,11 @@ export async function startScriptedModel(script: readonly Scripted[], options: {
       const retry = request.headers['x-stainless-retry-count'];
       const turn = requests.length;
       // The harness under test sends this shape; the assertions would fail on any other.
-      requests.push({ body: JSON.parse(raw) as SentRequest, raw, retry: typeof retry === 'string' ? retry : undefined });
+      requests.push({
+        body: JSON.parse(raw) as SentRequest,
+        raw,
+        retry: typeof retry === 'string' ? retry : undefined,
+      });
       const entry = script[turn] ?? { status: 418 };
       if (typeof entry === 'object' && 'hangs' in entry) return;
       if (typeof entry === 'object' && 'status' in entry) {
@@ -58,12 +65,20 @@ export async function startScriptedModel(script: readonly Scripted[], options: {
               tool_calls: calls.map((call, index) => ({
                 id: `call_${turn}_${index}`,
                 type: 'function',
-                function: { name: call.name, arguments: typeof call.arguments === 'string' ? call.arguments : JSON.stringify(call.arguments) },
+                function: {
+                  name: call.name,
+                  arguments: typeof call.arguments === 'string' ? call.arguments : JSON.stringify(call.arguments),
+                },
               })),
             }),
       };
       response.writeHead(200, { 'content-type': 'application/json' });
-      response.end(JSON.stringify({ choices: [{ index: 0, message, finish_reason: 'stop' }], usage: { completion_tokens: options.tokensPerReply ?? 2 } }));
+      response.end(
+        JSON.stringify({
+          choices: [{ index: 0, message, finish_reason: 'stop' }],
+          usage: { completion_tokens: options.tokensPerReply ?? 2 },
+        }),
+      );
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -93,9 +108,20 @@ export const ENVIRONMENT: Task['environment'] = {
   file: 'lib/copy.js',
   functionName: 'copyAll',
   startLine: 3,
-  lines: ['async function copyAll(list, target) {', '  const limit = 10;', '  for (let i = 0; i <= list.length; i++) {', '    copy(target, list[i]);', '  }', '}'],
+  lines: [
+    'async function copyAll(list, target) {',
+    '  const limit = 10;',
+    '  for (let i = 0; i <= list.length; i++) {',
+    '    copy(target, list[i]);',
+    '  }',
+    '}',
+  ],
   changes: [
-    { line: 5, before: '  for (let i = 0; i < list.length; i++) {', after: '  for (let i = 0; i <= list.length; i++) {' },
+    {
+      line: 5,
+      before: '  for (let i = 0; i < list.length; i++) {',
+      after: '  for (let i = 0; i <= list.length; i++) {',
+    },
     { line: 6, before: '    copy(list[i], target);', after: '    copy(target, list[i]);' },
   ],
 };
@@ -117,5 +143,15 @@ function copy(source, target) {
 
 /** An index that knows one function. */
 export const INDEX: Pick<PackageIndex, 'lookUp'> = {
-  lookUp: (name) => (name === 'copy' ? { name: 'copy', file: 'lib/copy.js', line: 10, kind: 'function', isAsync: false, parameters: ['source', 'target'] } : undefined),
+  lookUp: (name) =>
+    name === 'copy'
+      ? {
+          name: 'copy',
+          file: 'lib/copy.js',
+          line: 10,
+          kind: 'function',
+          isAsync: false,
+          parameters: ['source', 'target'],
+        }
+      : undefined,
 };

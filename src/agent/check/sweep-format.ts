@@ -39,7 +39,11 @@ export function sweepListing(environment: Task['environment']): string {
   // The first line of a function often starts in mid-line, without its indentation.
   const indents = filled.slice(1).map((text) => /^[ \t]*/u.exec(text)?.[0].length ?? 0);
   const common = indents.length === 0 ? 0 : Math.min(...indents);
-  return texts.map((text, index) => (index === 0 ? text.trimStart() : text.slice(Math.min(common, /^[ \t]*/u.exec(text)?.[0].length ?? 0)))).join('\n');
+  return texts
+    .map((text, index) =>
+      index === 0 ? text.trimStart() : text.slice(Math.min(common, /^[ \t]*/u.exec(text)?.[0].length ?? 0)),
+    )
+    .join('\n');
 }
 
 /** The changed line again, and the names that can be looked up on it (none when look-ups are off). */

@@ -5,14 +5,24 @@ import { createCheckHarness } from './harness.ts';
 import type { CheckHarnessOptions } from './harness.ts';
 import { ENVIRONMENT, INDEX, startScriptedModel } from './scripted-model.fixture.ts';
 import type { Scripted, ScriptedModel } from './scripted-model.fixture.ts';
-import { NO_LOOKUP_LEFT, REPAIR_TEXT, SWEEP_INSTRUCTIONS, sweepLookupAnswer, sweepOpening, sweepQuestion } from './sweep-format.ts';
+import {
+  NO_LOOKUP_LEFT,
+  REPAIR_TEXT,
+  SWEEP_INSTRUCTIONS,
+  sweepLookupAnswer,
+  sweepOpening,
+  sweepQuestion,
+} from './sweep-format.ts';
 
 const models: ScriptedModel[] = [];
 afterEach(async () => {
   for (const model of models.splice(0)) await model.close();
 });
 
-async function sweep(script: readonly Scripted[], options: Partial<CheckHarnessOptions> & Parameters<typeof startScriptedModel>[1] = {}) {
+async function sweep(
+  script: readonly Scripted[],
+  options: Partial<CheckHarnessOptions> & Parameters<typeof startScriptedModel>[1] = {},
+) {
   const model = await startScriptedModel(script, options);
   models.push(model);
   let opened = 0;
@@ -39,7 +49,10 @@ describe('sweep', () => {
       end: 'finished',
       turns: 2,
       lookups: [],
-      verdicts: [{ line: 5, verdict: 'off-by-one' }, { line: 6, verdict: 'ok' }],
+      verdicts: [
+        { line: 5, verdict: 'off-by-one' },
+        { line: 6, verdict: 'ok' },
+      ],
       findings: [{ file: 'lib/copy.js', startLine: 5, endLine: 5, category: 'off-by-one', severity: 'medium' }],
     });
     expect(model.requests).toHaveLength(2);
@@ -120,8 +133,13 @@ describe('budgets, failures, abort', () => {
   });
 
   test('other refusals fail at once, and so does a server that stays down', async () => {
-    await expect(sweep([{ status: 401 }])).rejects.toMatchObject({ code: 'engine-failed', message: expect.stringContaining('401') });
-    await expect(sweep(Array.from({ length: 5 }, () => ({ status: 500 })))).rejects.toMatchObject({ code: 'engine-failed' });
+    await expect(sweep([{ status: 401 }])).rejects.toMatchObject({
+      code: 'engine-failed',
+      message: expect.stringContaining('401'),
+    });
+    await expect(sweep(Array.from({ length: 5 }, () => ({ status: 500 })))).rejects.toMatchObject({
+      code: 'engine-failed',
+    });
   });
 
   test("the caller's signal aborts a turn in flight", async () => {

@@ -8,7 +8,16 @@ import type { PackageIndex } from '../../code/package-index.ts';
 import type { Finding, LineVerdict, LookupRecord, Submission } from '../../domain/finding.ts';
 import type { Task } from '../../domain/task.ts';
 import type { ChatClient, Message } from './chat-client.ts';
-import { NO_LOOKUP_LEFT, REPAIR_TEXT, SWEEP_INSTRUCTIONS, parseSweepReply, sweepLookupAnswer, sweepOpening, sweepQuestion, sweepVerdictText } from './sweep-format.ts';
+import {
+  NO_LOOKUP_LEFT,
+  REPAIR_TEXT,
+  SWEEP_INSTRUCTIONS,
+  parseSweepReply,
+  sweepLookupAnswer,
+  sweepOpening,
+  sweepQuestion,
+  sweepVerdictText,
+} from './sweep-format.ts';
 import { lookUpOnLine } from './sweep-lookup.ts';
 import { findingFromVerdict } from './verdict-finding.ts';
 
@@ -21,7 +30,11 @@ export interface SweepOptions {
   readonly withInstructions: boolean;
 }
 
-export async function runSweep(environment: Task['environment'], client: ChatClient, options: SweepOptions): Promise<Submission> {
+export async function runSweep(
+  environment: Task['environment'],
+  client: ChatClient,
+  options: SweepOptions,
+): Promise<Submission> {
   const { file, changes } = environment;
   const messages: Message[] = options.withInstructions ? [{ role: 'system', content: SWEEP_INSTRUCTIONS }] : [];
   const findings: Finding[] = [];

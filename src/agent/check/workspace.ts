@@ -11,7 +11,9 @@ import { HoneError } from '../../domain/errors.ts';
 import type { Task } from '../../domain/task.ts';
 
 /** What a tool answers: text for the model, or a sentence that says what was wrong with the request. */
-export type ToolAnswer = { readonly kind: 'text'; readonly text: string } | { readonly kind: 'refused'; readonly reason: string };
+export type ToolAnswer =
+  | { readonly kind: 'text'; readonly text: string }
+  | { readonly kind: 'refused'; readonly reason: string };
 
 const MAX_FILE_BYTES = 1024 * 1024;
 const MAX_OUTPUT_LINES = 200;
@@ -29,7 +31,10 @@ const refused = (reason: string): ToolAnswer => ({ kind: 'refused', reason });
 /** Line numbers are part of the text, so that a model never has to count. */
 function numberedLine(line: number, raw: string): string {
   const text = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
-  const cut = text.length > MAX_LINE_CHARACTERS ? `${text.slice(0, MAX_LINE_CHARACTERS)} [line cut at ${MAX_LINE_CHARACTERS} of ${text.length} characters]` : text;
+  const cut =
+    text.length > MAX_LINE_CHARACTERS
+      ? `${text.slice(0, MAX_LINE_CHARACTERS)} [line cut at ${MAX_LINE_CHARACTERS} of ${text.length} characters]`
+      : text;
   return `${String(line).padStart(5)}  ${cut}`;
 }
 
@@ -54,16 +59,21 @@ export function overlayChange(original: string, environment: Task['environment']
     const line = startLine + offset;
     const installed = result[line - 1];
     const carriageReturn = installed?.endsWith('\r') === true && !after.endsWith('\r') ? '\r' : '';
-    if (installed === undefined || (!changed.has(line) && installed !== after + carriageReturn)) throw mismatch(environment, line);
+    if (installed === undefined || (!changed.has(line) && installed !== after + carriageReturn))
+      throw mismatch(environment, line);
     result[line - 1] = after + carriageReturn;
   }
   return result.join('\n');
 }
 
 function mismatch(environment: Task['environment'], line: number): HoneError {
-  return new HoneError('invalid-task', `Line ${line} of ${environment.file} in the installed ${environment.package} is not the task's.`, {
-    cure: `Install ${environment.package}@${environment.version}, the version that the task was made from.`,
-  });
+  return new HoneError(
+    'invalid-task',
+    `Line ${line} of ${environment.file} in the installed ${environment.package} is not the task's.`,
+    {
+      cure: `Install ${environment.package}@${environment.version}, the version that the task was made from.`,
+    },
+  );
 }
 
 export class Workspace {
@@ -95,7 +105,10 @@ export class Workspace {
     const numbered = lines.slice(start - 1, end).map((text, index) => numberedLine(start + index, text));
     const { text, taken } = takeLines(numbered, MAX_OUTPUT_LINES);
     const left = numbered.length - taken;
-    return { kind: 'text', text: left === 0 ? text : `${text}\n[cut: ${left} more lines; read on with startLine ${start + taken}]` };
+    return {
+      kind: 'text',
+      text: left === 0 ? text : `${text}\n[cut: ${left} more lines; read on with startLine ${start + taken}]`,
+    };
   }
 
   /** Lines that contain the text, or match the regular expression, as path:line. */
@@ -103,9 +116,14 @@ export class Workspace {
     if (pattern.length === 0 || pattern.length > 500) return refused('The pattern must have 1 to 500 characters.');
     let matchLines: (lines: string[]) => number[];
     try {
-      matchLines = options.isRegExp === true ? regExpMatcher(pattern) : (lines) => lines.flatMap((line, index) => (line.includes(pattern) ? [index] : []));
+      matchLines =
+        options.isRegExp === true
+          ? regExpMatcher(pattern)
+          : (lines) => lines.flatMap((line, index) => (line.includes(pattern) ? [index] : []));
     } catch (error) {
-      return refused(`The pattern is not a valid regular expression: ${error instanceof Error ? error.message : String(error)}.`);
+      return refused(
+        `The pattern is not a valid regular expression: ${error instanceof Error ? error.message : String(error)}.`,
+      );
     }
     const { paths, isPartial } = await this.#list(options.path ?? '');
     if (paths === undefined) return refused(`There is no file or folder ${options.path ?? ''} in the package.`);
@@ -125,13 +143,23 @@ export class Workspace {
       try {
         hits = matchLines(lines);
       } catch {
-        return refused(`The regular expression took longer than ${PATTERN_TIMEOUT_MS} ms on ${path}; use a simpler one.`);
+        return refused(
+          `The regular expression took longer than ${PATTERN_TIMEOUT_MS} ms on ${path}; use a simpler one.`,
+        );
       }
-      for (const index of hits) found.push(`${path}:${numberedLine(index + 1, (lines[index] ?? '').trim()).trimStart()}`);
+      for (const index of hits)
+        found.push(`${path}:${numberedLine(index + 1, (lines[index] ?? '').trim()).trimStart()}`);
     }
-    if (found.length === 0) return { kind: 'text', text: isCut ? 'No match in the part of the package that was searched.' : 'No match.' };
+    if (found.length === 0)
+      return { kind: 'text', text: isCut ? 'No match in the part of the package that was searched.' : 'No match.' };
     const { text, taken } = takeLines(found, MAX_MATCHES);
-    return { kind: 'text', text: isCut || taken < found.length ? `${text}\n[cut: there may be more matches; narrow the pattern or the path]` : text };
+    return {
+      kind: 'text',
+      text:
+        isCut || taken < found.length
+          ? `${text}\n[cut: there may be more matches; narrow the pattern or the path]`
+          : text,
+    };
   }
 
   async #load(path: string): Promise<ToolAnswer> {
@@ -157,7 +185,8 @@ export class Workspace {
   async #list(path: string): Promise<{ paths: string[] | undefined; isPartial: boolean }> {
     const paths: string[] = [];
     const queue: string[] = [path.replace(/\/$/u, '')];
-    if (queue[0] !== '' && (await this.#load(queue[0] ?? '')).kind === 'text') return { paths: [queue[0] ?? ''], isPartial: false };
+    if (queue[0] !== '' && (await this.#load(queue[0] ?? '')).kind === 'text')
+      return { paths: [queue[0] ?? ''], isPartial: false };
     if (path.startsWith('/') || path.split('/').includes('..')) return { paths: undefined, isPartial: false };
     for (let folder = queue.shift(); folder !== undefined; folder = queue.shift()) {
       let entries;

@@ -4,7 +4,13 @@
  * Look-ups are drawn at a fixed rate whatever the line is, so the base model can use evidence but does not know when to
  * ask for it: that is left to reinforcement learning.
  */
-import { sweepLookText, sweepLookupAnswer, sweepOpening, sweepQuestion, sweepVerdictText } from '../../agent/check/sweep-format.ts';
+import {
+  sweepLookText,
+  sweepLookupAnswer,
+  sweepOpening,
+  sweepQuestion,
+  sweepVerdictText,
+} from '../../agent/check/sweep-format.ts';
 import { lookUpOnLine } from '../../agent/check/sweep-lookup.ts';
 import { namesOnLine } from '../../code/line-names.ts';
 import type { PackageIndex } from '../../code/package-index.ts';
@@ -24,7 +30,11 @@ export interface TrainingSequence {
 }
 
 /** The conversation that a perfect reviewer would have had, with look-ups where `looks` says so. */
-export function perfectConversation(task: Task, index: PackageIndex, options: { listNames: boolean; looks: (line: number, names: readonly string[]) => number | undefined }): TemplateMessage[] {
+export function perfectConversation(
+  task: Task,
+  index: PackageIndex,
+  options: { listNames: boolean; looks: (line: number, names: readonly string[]) => number | undefined },
+): TemplateMessage[] {
   const { environment } = task;
   const bugAt = new Map(task.gold.bugs.map((bug) => [bug.startLine, bug]));
   const messages: TemplateMessage[] = [];
@@ -36,7 +46,10 @@ export function perfectConversation(task: Task, index: PackageIndex, options: { 
     const name = look === undefined ? undefined : names[look];
     if (look !== undefined && name !== undefined) {
       messages.push({ role: 'assistant', content: sweepLookText(look) });
-      messages.push({ role: 'user', content: sweepLookupAnswer(lookUpOnLine(index, { file: environment.file, change, name }).text) });
+      messages.push({
+        role: 'user',
+        content: sweepLookupAnswer(lookUpOnLine(index, { file: environment.file, change, name }).text),
+      });
     }
     messages.push({ role: 'assistant', content: sweepVerdictText(bugAt.get(change.line)?.category) });
   }
@@ -68,7 +81,10 @@ export class ConversationEncoder {
     if (this.#checked < 8) {
       this.#checked++;
       const whole = this.#template.render(messages, { addGenerationPrompt: false });
-      if (whole !== messages.map((message) => this.#template.render([message], { addGenerationPrompt: false })).join('')) throw this.#notIncremental();
+      if (
+        whole !== messages.map((message) => this.#template.render([message], { addGenerationPrompt: false })).join('')
+      )
+        throw this.#notIncremental();
     }
     const ids: number[] = [];
     const positions: number[] = [];
@@ -98,12 +114,19 @@ export class ConversationEncoder {
   }
 
   #notIncremental(): HoneError {
-    return new HoneError('invalid-tokenizer', 'The chat template does not render message by message, so answers cannot be told from the rest.', { cure: 'Pre-train with a template that appends each message to what came before.' });
+    return new HoneError(
+      'invalid-tokenizer',
+      'The chat template does not render message by message, so answers cannot be told from the rest.',
+      { cure: 'Pre-train with a template that appends each message to what came before.' },
+    );
   }
 }
 
 /** Look-ups at the recipe's rates, drawn from `random`. */
-export function drawnLooks(recipe: Recipe['check'], random: Random): (line: number, names: readonly string[]) => number | undefined {
+export function drawnLooks(
+  recipe: Recipe['check'],
+  random: Random,
+): (line: number, names: readonly string[]) => number | undefined {
   return (_line, names) => {
     const look = random.next() < recipe.lookRate;
     const first = random.next() < recipe.firstNameRate;

@@ -16,7 +16,15 @@ const recipe = parseRecipe(nano, 'models/nano/recipe.json');
 const tiny = {
   ...recipe,
   build: 'plain' as const,
-  architecture: { ...recipe.architecture, hiddenSize: 16, intermediateSize: 24, layers: 2, heads: 2, kvHeads: 1, headDim: 8 },
+  architecture: {
+    ...recipe.architecture,
+    hiddenSize: 16,
+    intermediateSize: 24,
+    layers: 2,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 8,
+  },
   vocabSize: 640,
   corpus: { maxCharacters: 160, maxLines: 8 },
   language: { steps: 2, maxTokens: 64 },
@@ -25,7 +33,16 @@ const tiny = {
 };
 
 function hashes(folder: string): Record<string, string> {
-  return Object.fromEntries(readdirSync(folder).sort().map((name) => [name, createHash('sha256').update(readFileSync(join(folder, name))).digest('hex')]));
+  return Object.fromEntries(
+    readdirSync(folder)
+      .sort()
+      .map((name) => [
+        name,
+        createHash('sha256')
+          .update(readFileSync(join(folder, name)))
+          .digest('hex'),
+      ]),
+  );
 }
 
 test('a recipe gives the same folder bit for bit, whatever the number of threads, and another one for another seed', async () => {
@@ -51,5 +68,7 @@ test('the rate rises over the warm-up and falls to its final share', () => {
 });
 
 test('a recipe with an unknown or impossible field is refused by name', () => {
-  expect(() => parseRecipe({ ...tiny, tokensPerStep: 0, flux: 1 }, 'r.json')).toThrow(/r\.json is not a recipe: .*tokensPerStep.*flux/u);
+  expect(() => parseRecipe({ ...tiny, tokensPerStep: 0, flux: 1 }, 'r.json')).toThrow(
+    /r\.json is not a recipe: .*tokensPerStep.*flux/u,
+  );
 });

@@ -82,11 +82,21 @@ export async function pretrain(recipe: Recipe, options: PretrainOptions): Promis
       const sequences = await source(phase, step);
       const weight = sequences.reduce((sum, sequence) => sum + sequence.weights.reduce((a, b) => a + b, 0), 0);
       const loss = trainStep(model, sequences, weight);
-      model.step({ learningRate: learningRateAt(recipe, step, steps), beta1: recipe.beta1, beta2: recipe.beta2, epsilon: 1e-8, weightDecay: recipe.weightDecay, clipNorm: recipe.clipNorm });
+      model.step({
+        learningRate: learningRateAt(recipe, step, steps),
+        beta1: recipe.beta1,
+        beta2: recipe.beta2,
+        epsilon: 1e-8,
+        weightDecay: recipe.weightDecay,
+        clipNorm: recipe.clipNorm,
+      });
       totals.tokens += sequences.reduce((sum, sequence) => sum + sequence.tokens.length, 0);
       if (phase === 'check') {
         totals.conversations += sequences.length;
-        totals.answerTokens += sequences.reduce((sum, sequence) => sum + sequence.weights.filter((w) => w === 1).length, 0);
+        totals.answerTokens += sequences.reduce(
+          (sum, sequence) => sum + sequence.weights.filter((w) => w === 1).length,
+          0,
+        );
       }
       windowLoss += loss * weight;
       windowWeight += weight;
@@ -95,13 +105,25 @@ export async function pretrain(recipe: Recipe, options: PretrainOptions): Promis
         const mean = windowLoss / windowWeight;
         if (phase === 'language') totals.languageLoss = mean;
         else totals.checkLoss = mean;
-        options.onProgress({ step: step + 1, steps, phase, loss: mean, tokens: totals.tokens, seconds: (performance.now() - started) / 1000 });
+        options.onProgress({
+          step: step + 1,
+          steps,
+          phase,
+          loss: mean,
+          tokens: totals.tokens,
+          seconds: (performance.now() - started) / 1000,
+        });
         windowLoss = 0;
         windowWeight = 0;
       }
     }
     const shapes = parameterShapes(config);
-    const tensors = new Map([...model.servedWeights()].map(([name, bytes]) => [name, { dtype: 'BF16' as const, shape: shapes.get(name) ?? [], bytes }]));
+    const tensors = new Map(
+      [...model.servedWeights()].map(([name, bytes]) => [
+        name,
+        { dtype: 'BF16' as const, shape: shapes.get(name) ?? [], bytes },
+      ]),
+    );
     await writeModelFolder(options.outDirectory, {
       config: configJson,
       generationConfig: { eos_token_id: tokenizer.endOfSequence.id, do_sample: true, temperature: 1 },
@@ -111,7 +133,13 @@ export async function pretrain(recipe: Recipe, options: PretrainOptions): Promis
       tensors,
     });
     const parameters = [...shapes.values()].reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 1), 0);
-    return { parameters, ...totals, packages: corpus.packages.map(({ name }) => name), functions: corpus.functions.length, seconds: (performance.now() - started) / 1000 };
+    return {
+      parameters,
+      ...totals,
+      packages: corpus.packages.map(({ name }) => name),
+      functions: corpus.functions.length,
+      seconds: (performance.now() - started) / 1000,
+    };
   } finally {
     await engine.close();
   }
@@ -155,13 +183,25 @@ function createSource(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, temp
       let sequence: TrainingSequence;
       if (phase === 'language') {
         const entry = corpus.functions[order[next++ % order.length] ?? 0];
-        const ids = tokenizer.encode(`${TEXT_TOKEN}${entry?.text ?? ''}${END_TOKEN}`).slice(0, recipe.language.maxTokens);
-        sequence = { tokens: ids, positions: Int32Array.from({ length: ids.length - 1 }, (_, index) => index + 1), weights: new Float32Array(ids.length - 1).fill(1) };
+        const ids = tokenizer
+          .encode(`${TEXT_TOKEN}${entry?.text ?? ''}${END_TOKEN}`)
+          .slice(0, recipe.language.maxTokens);
+        sequence = {
+          tokens: ids,
+          positions: Int32Array.from({ length: ids.length - 1 }, (_, index) => index + 1),
+          weights: new Float32Array(ids.length - 1).fill(1),
+        };
       } else {
         const random = createRandom(deriveSeed(recipe.seed, 'conversation', step, drawn));
-        const task = drawTask(corpus, deriveSeed(recipe.seed, 'task', drawn++), { bugShare: recipe.check.bugShare, elsewhereShare: recipe.check.elsewhereShare });
+        const task = drawTask(corpus, deriveSeed(recipe.seed, 'task', drawn++), {
+          bugShare: recipe.check.bugShare,
+          elsewhereShare: recipe.check.elsewhereShare,
+        });
         const listNames = random.next() >= recipe.check.withoutNamesRate;
-        const messages = perfectConversation(task, await corpus.index(task.environment.package), { listNames, looks: drawnLooks(recipe.check, random) });
+        const messages = perfectConversation(task, await corpus.index(task.environment.package), {
+          listNames,
+          looks: drawnLooks(recipe.check, random),
+        });
         sequence = encoder.encode(messages, recipe.check.languageWeight);
       }
       tokens += sequence.tokens.length;
@@ -171,17 +211,27 @@ function createSource(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, temp
   };
 }
 
-async function buildTokenizer(recipe: Recipe, corpus: Corpus): Promise<{ tokenizer: Tokenizer; tokenizerJson: object; tokenizerConfig: object }> {
+async function buildTokenizer(
+  recipe: Recipe,
+  corpus: Corpus,
+): Promise<{ tokenizer: Tokenizer; tokenizerJson: object; tokenizerConfig: object }> {
   const texts: string[] = corpus.functions.map((entry) => entry.text);
   // Conversations too, so that words of the format and of look-ups get merges.
   for (let index = 0; index < 2000; index++) {
     const seed = deriveSeed(recipe.seed, 'tokenizer', index);
     const task = drawTask(corpus, seed, { elsewhereShare: recipe.check.elsewhereShare });
-    const messages = perfectConversation(task, await corpus.index(task.environment.package), { listNames: true, looks: drawnLooks({ ...recipe.check, lookRate: 0.5 }, createRandom(seed)) });
+    const messages = perfectConversation(task, await corpus.index(task.environment.package), {
+      listNames: true,
+      looks: drawnLooks({ ...recipe.check, lookRate: 0.5 }, createRandom(seed)),
+    });
     for (const message of messages) texts.push(message.content);
   }
   const categories = BUG_CATEGORIES.filter((category) => category.includes('-'));
-  const tokenizerJson = trainTokenizer(texts, { vocabSize: recipe.vocabSize, specialTokens: SPECIAL_TOKENS, addedTokens: [...Object.values(WORD_DIFF_MARKS), ...categories] });
+  const tokenizerJson = trainTokenizer(texts, {
+    vocabSize: recipe.vocabSize,
+    specialTokens: SPECIAL_TOKENS,
+    addedTokens: [...Object.values(WORD_DIFF_MARKS), ...categories],
+  });
   const tokenizerConfig = {
     tokenizer_class: 'PreTrainedTokenizerFast',
     bos_token: TEXT_TOKEN,

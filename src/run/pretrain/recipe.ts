@@ -34,13 +34,20 @@ export const recipeSchema = z.strictObject({
     steps: positive.describe('steps on sweep conversations, only the answers trained'),
     bugShare: z.number().min(0).max(1).describe('share of tasks with bugs'),
     elsewhereShare: z.number().min(0).max(1),
-    lookRate: z.number().min(0).max(1).describe('chance that a line with names is looked up before its verdict, whatever the line'),
+    lookRate: z
+      .number()
+      .min(0)
+      .max(1)
+      .describe('chance that a line with names is looked up before its verdict, whatever the line'),
     firstNameRate: z.number().min(0).max(1).describe('chance that a look-up takes the first name listed'),
     withoutNamesRate: z.number().min(0).max(1).describe('share of conversations that list no names'),
     languageWeight: z.number().min(0).describe('weight of the tokens that are not answers; 0 = only answers'),
   }),
   tokensPerStep: positive,
-  learningRate: z.number().positive().describe('peak; linear warm-up, then a quadratic fall (no cosine: Math.cos may differ between engines)'),
+  learningRate: z
+    .number()
+    .positive()
+    .describe('peak; linear warm-up, then a quadratic fall (no cosine: Math.cos may differ between engines)'),
   finalRateShare: z.number().min(0).max(1).describe('rate at the end as a share of the peak'),
   warmupSteps: z.int().min(0),
   beta1: z.number().min(0).lt(1),
@@ -53,7 +60,11 @@ export type Recipe = z.infer<typeof recipeSchema>;
 export function parseRecipe(json: unknown, source: string): Recipe {
   const parsed = recipeSchema.safeParse(json);
   if (parsed.success) return parsed.data;
-  throw new HoneError('invalid-config', `${source} is not a recipe: ${parsed.error.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`).join('; ')}.`, { cure: 'Mend these fields; models/nano/recipe.json is a working one.' });
+  throw new HoneError(
+    'invalid-config',
+    `${source} is not a recipe: ${parsed.error.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`).join('; ')}.`,
+    { cure: 'Mend these fields; models/nano/recipe.json is a working one.' },
+  );
 }
 
 /** Learning rate of a 0-based step out of `steps`. */
