@@ -36,9 +36,10 @@ export function writeReport(runPath: string, outPath = join(runPath, 'report.htm
   return outPath;
 }
 
-/** The run in sentences, for the terminal. */
+/** What the table beside it does not say by itself, for the terminal: ranking and openness. */
 export function describeRunFolder(runPath: string): string[] {
-  return describeRun(reportInput(runPath));
+  const { steps, table } = reportInput(runPath);
+  return describeRun({ steps, ...(table === undefined ? {} : { table: { ...table, differences: [] } }) });
 }
 
 function reportInput(runPath: string): ReportInput {

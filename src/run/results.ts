@@ -112,13 +112,13 @@ export function buildResults(input: ResultsInput): RunResults {
         ['sampled', after],
         ['greedy', pass('after-greedy')],
       ] as const)
-        if (policy !== undefined) differences.push(difference(`after, ${mode} - ${label}`, results, policy));
+        if (policy !== undefined) differences.push(difference(`${mode} - ${label}`, results, policy));
     };
     tuned('n-gram classifier', scoreLines(classifier, tuningTasks), nGram);
     if (before?.tuning !== undefined) {
       for (const [label, pick] of [
-        ['before, threshold tuned', (lines: LineProbabilities) => lines.asPlayed],
-        ['before, all looked up, tuned', (lines: LineProbabilities) => lines.withLookups],
+        ['base, threshold tuned', (lines: LineProbabilities) => lines.asPlayed],
+        ['base, all looked up', (lines: LineProbabilities) => lines.withLookups],
       ] as const)
         tuned(
           label,
