@@ -6,5 +6,7 @@ export default defineRun({
   seed: 1,
   model: 'models/nano',
   reward: { lookupPrice: 0.02 },
-  algorithm: { steps: 64, groupSize: 8, groupsPerStep: 16, learningRate: 5e-4, entropyCoefficient: 0.02 },
+  algorithm: { steps: 64, groupSize: 8, groupsPerStep: 16, learningRate: 5e-4, entropyCoefficient: 0.012 },
+  // The last version is then a whole model, ready to be opened.
+  weights: { anchorEvery: 16 },
 });
