@@ -13,11 +13,11 @@ const path = require('path');
 const url = require('url');
 const zlib = require('zlib');
 
-const NEEDED = '22.15';
 const root = path.dirname(__dirname);
 const source = path.join(root, 'src', 'cli', 'main.ts');
 /** A checkout runs from source, by Node's own type stripping; the published package has only `dist`. */
 const isCheckout = fs.existsSync(source);
+const NEEDED = isCheckout ? '22.18' : '22.15';
 const entry = isCheckout ? source : path.join(root, 'dist', 'cli', 'main.js');
 
 /** In a checkout, a config's `import { defineRun } from 'hone'` means these sources, which are not built. */
@@ -46,7 +46,7 @@ function bundledNode() {
 function refuse(reason) {
   console.error(
     `hone: this is Node ${process.versions.node}, and Hone needs ${NEEDED} or later${reason}. Install Node 24 ` +
-      'from https://nodejs.org, or on 64-bit Linux run `npm install` here again without --omit=optional, which brings it along.',
+      'from https://nodejs.org, or on x64 Linux run `npm install` here again without --omit=optional, which brings it along.',
   );
   process.exitCode = 1;
 }

@@ -1,6 +1,7 @@
 /** `hone tasks make` and `hone tasks inspect`: tasks as JSON Lines, and as a reviewer would see them. */
 import { choiceOption, integerOption } from './options.ts';
 import { sweepListing } from '../agent/check/sweep-format.ts';
+import { HoneError } from '../domain/errors.ts';
 import { BUG_CATEGORIES } from '../domain/task.ts';
 import type { Task } from '../domain/task.ts';
 import { openCorpus } from '../tasks/corpus.ts';
@@ -34,6 +35,14 @@ export function inspectTasks(file: string, options: Record<string, unknown>): vo
   const count = integerOption('--count', options['count'], { min: 1 });
   const id = options['id'];
   const shown = typeof id === 'string' ? tasks.filter((task) => task.id === id) : tasks.slice(0, count);
+  if (shown.length === 0)
+    throw new HoneError(
+      'invalid-task',
+      typeof id === 'string' ? `${file} has no task ${id}.` : `${file} has no tasks.`,
+      {
+        cure: 'Look at what it holds with: hone tasks inspect FILE --count 10.',
+      },
+    );
   for (const task of shown) process.stdout.write(`${showTask(task)}\n`);
 }
 

@@ -23,7 +23,7 @@ export async function train(configPath: string, options: Record<string, unknown>
   if (folder === undefined) RunFolder.checkFree(path);
   const progress = createProgress({ stream: process.stderr, now: () => performance.now() });
   const stop = new AbortController();
-  const resumeCommand = `hone train ${configPath} --resume${options['name'] === undefined ? '' : ` --name ${config.name}`}${options['seed'] === undefined ? '' : ` --seed ${config.seed}`}${options['steps'] === undefined ? '' : ` --steps ${config.algorithm.steps}`}`;
+  const resumeCommand = `hone train ${configPath} --resume${options['name'] === undefined ? '' : ` --name ${config.name}`}${options['seed'] === undefined ? '' : ` --seed ${config.seed}`}${options['steps'] === undefined ? '' : ` --steps ${config.algorithm.steps}`}${options['runs'] === 'runs' ? '' : ` --runs ${String(options['runs'])}`}`;
   const onSignal = (): void => {
     if (stop.signal.aborted) {
       folder?.release();

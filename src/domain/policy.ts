@@ -1,5 +1,5 @@
 /**
- * The Policy port: who samples. Token in, token out. The embedded replica is one adapter, an external engine another.
+ * The Policy port: who samples. Token in, token out. The embedded replica is its adapter; an external engine would be another.
  * `logprobs` are of the distribution that was really sampled: after temperature, renormalised over the kept set.
  */
 import type { PolicyVersion } from './ids.ts';

@@ -112,7 +112,11 @@ function renderDifferences({ differences }: ResultTable, f: string): string {
     const cells = cell(intervals.sampleFBeta) + cell(intervals.pooledPrecision);
     return `${label(name, LABEL_WIDTHS.differences)}${cells}  ${SHORT_SCOPES[scope]}`;
   });
-  return [head, ...lines, '* the interval excludes 0'].join('\n');
+  return [
+    head,
+    ...lines,
+    '* the interval excludes 0; directional: missing-return and missing-guard, which the edit gives away',
+  ].join('\n');
 }
 
 function renderRankings({ rankings, rankingDifferences }: ResultTable): string {

@@ -353,6 +353,29 @@ describe('a commit', () => {
     expect(mixed?.logprobs.slice(5)).not.toEqual(before.logprobs.slice(5));
   });
 
+  it('lets a request that has drawn nothing begin again under the new weights: no token of old rows bears the new version', () => {
+    const { sampler } = setUp(QWEN3, { prefillChunk: 8 });
+    const other = TrainingModel.create(engine, QWEN3, livelyWeights(QWEN3, 77)).servedWeights();
+    const job = {
+      tokens: randomTokens(createRandom(9), 30, QWEN3.vocabSize),
+      sampling: { ...DEFAULT_SAMPLING, maxTokens: 6, stopIds: [] },
+      seed: 3,
+    };
+    let got: SampledGeneration | undefined;
+    submit(sampler, job, (generation) => (got = generation));
+    sampler.step();
+    for (const [name, bytes] of other) sampler.stage(name, bytes);
+    sampler.commit(policyVersion(5));
+    while (sampler.step() > 0);
+    const fresh = Sampler.create(engine, QWEN3, other, { version: policyVersion(5), slots: 1 });
+    const [expected] = runAll(fresh, [job]);
+    expect(got?.versions).toEqual([{ version: 5, start: 0, end: 6 }]);
+    expect({ tokens: got?.tokens, logprobs: got?.logprobs }).toEqual({
+      tokens: expected?.tokens,
+      logprobs: expected?.logprobs,
+    });
+  });
+
   it('carries over tensors that were not staged, over several versions', () => {
     const { model, sampler } = setUp(QWEN2);
     const served = model.servedWeights();

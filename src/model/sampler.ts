@@ -181,7 +181,7 @@ export class Sampler {
     this.#staged.add(name);
   }
 
-  /** Between two steps: what was staged becomes current, other tensors carry over. Running requests keep their cache. */
+  /** Between two steps: what was staged becomes current, other tensors carry over. Requests that have drawn keep their cache. */
   commit(version: PolicyVersion): void {
     for (const name of this.#stale) if (!this.#staged.has(name)) this.#next.copy(name, this.#current);
     [this.#current, this.#next] = [this.#next, this.#current];
@@ -189,6 +189,12 @@ export class Sampler {
     this.#staged = new Set();
     this.#version = version;
     this.#epoch++;
+    // A request that has drawn nothing belongs to no version yet: its prompt is computed by the weights that will answer.
+    for (const { slot, tokens } of this.#running)
+      if (tokens.length === 0) {
+        slot.rows = 0;
+        slot.epoch = this.#epoch;
+      }
   }
 
   #write(weights: PackedWeights, name: string, bytes: Uint8Array): void {

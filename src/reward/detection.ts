@@ -15,7 +15,7 @@ export interface DetectionGold {
   /** The file that every bug of the task is in. */
   readonly file: string;
   readonly widestFindingLines?: number;
-  /** Set by whoever watches for cheating; carried into the outcome. */
+  /** No harness sets it yet; carried into the outcome. */
   readonly cheated?: boolean;
 }
 

@@ -82,6 +82,21 @@ export async function runEpisode(task: Task, identity: EpisodeIdentity, setting:
       rollout: { ...base, status: 'infra-failed', lookups: submission.lookups.length, failure: sealed.failure },
       submission,
     };
+  // A slow machine is not a bad answer: what ran out of seconds is tried again, never scored.
+  if (submission.end === 'time-budget')
+    return {
+      rollout: {
+        ...base,
+        status: 'infra-failed',
+        lookups: submission.lookups.length,
+        failure: `the episode did not end within ${setting.budget.maxSeconds} seconds (harness.maxSeconds)`,
+      },
+      submission,
+    };
+  if (sealed.emptyReason !== undefined && submission.end === 'context-length')
+    throw new HoneError('context-too-small', `Task ${task.id} does not fit into the model's context at all.`, {
+      cure: 'Lower tasks.maxCharacters, or use a model with a longer context.',
+    });
   if (sealed.emptyReason !== undefined && submission.end === 'finished')
     throw new HoneError('invalid-rollout', `Rollout ${id} finished without a sampled token: ${sealed.emptyReason}.`, {
       cure: 'Check that the harness talks to the session that was opened for it.',

@@ -198,3 +198,19 @@ test('groups that never vary end the run with their reasons instead of sampling 
   await failing.manager.stop();
   broken.close();
 });
+
+test('a failure while the next group is admitted reaches the caller, as the first cause', async () => {
+  const buffer = RolloutBuffer.open(':memory:');
+  const { manager } = createTrial(buffer, {
+    groupsPerStep: 2,
+    concurrency: 2,
+    outcome: ({ ordinal, attempt }, version) => finishedRollout(ordinal, attempt, { version, recall: 0 }),
+    taskAt: (ordinal) => {
+      if (ordinal === 3) throw new Error('the disk is full');
+      return sampleTask(ordinal);
+    },
+  });
+  await expect(manager.nextBatch(1)).rejects.toThrow('the disk is full');
+  await manager.stop();
+  buffer.close();
+});

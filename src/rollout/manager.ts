@@ -182,15 +182,24 @@ export class RolloutManager {
       if (job === undefined) break;
       const run: Promise<void> = this.#runJob(job)
         .catch((error: unknown) => {
-          this.#failure = error instanceof Error ? error : new Error(String(error));
+          this.#fail(error);
         })
         .finally(() => {
           this.#running.delete(run);
-          this.#pump();
+          try {
+            this.#pump();
+          } catch (error) {
+            this.#fail(error);
+          }
           this.#signal();
         });
       this.#running.add(run);
     }
+  }
+
+  /** The first failure is the cause; what fails after it is not. */
+  #fail(error: unknown): void {
+    this.#failure ??= error instanceof Error ? error : new Error(String(error));
   }
 
   #enqueue(group: OpenGroup): void {

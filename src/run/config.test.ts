@@ -47,3 +47,11 @@ test('impossible mixes are refused, each with its cure', () => {
     /engine\.slots is 96, fewer than schedule\.concurrency 200/u,
   );
 });
+
+test('an option that another one makes meaningless is refused, not ignored', () => {
+  expect(messageOf({ ...minimal, reward: { precisionWeight: 2, recalibrationBand: 2 } })).toContain(
+    'reward.recalibrationBand, as reward.precisionWeight is a number',
+  );
+  expect(messageOf({ ...minimal, eval: { controls: false, controlTasks: 9 } })).toContain('eval.controlTasks');
+  expect(messageOf({ ...minimal, replay: { acknowledgeMismatch: true } })).toContain('no mismatch to acknowledge');
+});

@@ -53,11 +53,11 @@ export const runConfigSchema = z
       .prefault({}),
     sampling: z
       .strictObject({
-        temperature: z.number().positive().max(5).default(1),
-        topP: z.number().gt(0).max(1).default(0.98).describe('1 = off'),
+        temperature: z.number().positive().max(5).default(1).describe('divides the logits; 1 leaves them'),
+        topP: z.number().gt(0).max(1).default(0.98).describe('least probability mass that is kept; 1 = off'),
         topK: z.int().min(0).default(0).describe('0 = off'),
         minP: z.number().min(0).lt(1).default(0).describe('0 = off'),
-        maxTokensPerTurn: positive.default(8),
+        maxTokensPerTurn: positive.default(8).describe('sampled tokens in one assistant turn'),
       })
       .prefault({}),
     replay: z
@@ -74,17 +74,20 @@ export const runConfigSchema = z
       .strictObject({
         steps: positive.default(60).describe('optimizer steps'),
         groupSize: z.int().min(2).default(8).describe('rollouts of one task'),
-        groupsPerStep: positive.default(16),
-        learningRate: z.number().positive().default(5e-4),
+        groupsPerStep: positive.default(16).describe('groups with variance in one optimizer step'),
+        learningRate: z.number().positive().default(5e-4).describe('AdamW, after the warm-up'),
         warmupSteps: z.int().min(0).default(4).describe('steps of linear warm-up'),
-        beta1: z.number().min(0).lt(1).default(0.9),
-        beta2: z.number().min(0).lt(1).default(0.98),
-        epsilon: z.number().positive().default(1e-8),
-        weightDecay: z.number().min(0).default(0),
+        beta1: z.number().min(0).lt(1).default(0.9).describe('AdamW, decay of the first moment'),
+        beta2: z.number().min(0).lt(1).default(0.98).describe('AdamW, decay of the second moment'),
+        epsilon: z.number().positive().default(1e-8).describe('AdamW, added to the root of the second moment'),
+        weightDecay: z.number().min(0).default(0).describe('AdamW, decoupled'),
         clipNorm: z.number().positive().default(1).describe('largest gradient norm'),
         importanceCap: z.number().min(1).default(2).describe('truncation of the importance weight'),
         entropyCoefficient: z.number().min(0).default(0).describe('nats to loss; 0 = no entropy bonus'),
-        advantage: z.enum(['mean', 'leave-one-out']).default('mean'),
+        advantage: z
+          .enum(['mean', 'leave-one-out'])
+          .default('mean')
+          .describe("what a reward is compared with: the group's mean, or the mean of its other members"),
       })
       .prefault({}),
     schedule: z
@@ -104,7 +107,7 @@ export const runConfigSchema = z
           .number()
           .positive()
           .optional()
-          .describe('stop training after this many minutes and evaluate; default none'),
+          .describe('stop training after this many minutes of one start and evaluate; default none'),
       })
       .prefault({}),
     engine: z
@@ -112,7 +115,7 @@ export const runConfigSchema = z
         build: z
           .enum(['auto', 'plain', 'fma'])
           .default('auto')
-          .describe('kernel build; plain has the same bits on every CPU'),
+          .describe('kernel build; plain has the same bits on every CPU, auto is the fused one where it runs'),
         threads: z
           .int()
           .min(1)
@@ -132,7 +135,7 @@ export const runConfigSchema = z
     eval: z
       .strictObject({
         tasks: z.int().min(0).default(600).describe('held-out tasks; 0 = no evaluation'),
-        seed: z.int().min(0).default(7),
+        seed: z.int().min(0).default(7).describe("of held-out tasks and their draws; independent of the run's seed"),
         controls: z.boolean().default(true).describe('always silent, n-gram classifier, tuned threshold, look-ups off'),
         controlTasks: positive.default(600).describe('RL-split tasks that controls are tuned on'),
       })
@@ -160,6 +163,11 @@ export const runConfigSchema = z
       );
     if (config.harness.strategy === 'report' && config.harness.instructions === 'none')
       fail(['harness', 'instructions'], 'is none, but the report strategy always explains itself. Set it to full');
+    if (config.replay.acknowledgeMismatch && config.replay.keptSets)
+      fail(
+        ['replay', 'acknowledgeMismatch'],
+        'is true while replay.keptSets is true, so there is no mismatch to acknowledge. Leave it out',
+      );
     if (config.schedule.concurrency > config.engine.slots)
       fail(
         ['engine', 'slots'],
@@ -195,6 +203,11 @@ export function resolveConfig(input: unknown, source: string): RunConfig {
     );
   }
   const config = parsed.data;
+  const unread = unreadOptions(input, config);
+  if (unread.length > 0)
+    throw new HoneError('invalid-config', `${source} sets what nothing would read: ${unread.join('; ')}.`, {
+      cure: 'Leave these keys out.',
+    });
   return {
     ...config,
     schedule: {
@@ -202,6 +215,22 @@ export function resolveConfig(input: unknown, source: string): RunConfig {
       maxStaleness: config.schedule.maxStaleness ?? (config.schedule.mode === 'async' ? 1 : 0),
     },
   };
+}
+
+/** Options that are written although another one makes them mean nothing. */
+function unreadOptions(input: unknown, config: z.output<typeof runConfigSchema>): string[] {
+  const isSet = (section: string, key: string): boolean => {
+    // The input has passed the schema: sections are objects where they are there at all.
+    const part = (input as Record<string, Record<string, unknown> | undefined>)[section];
+    return part?.[key] !== undefined;
+  };
+  const unread: string[] = [];
+  if (config.reward.precisionWeight !== 'measured')
+    for (const key of ['recalibrationBand', 'recalibrationPatience'])
+      if (isSet('reward', key)) unread.push(`reward.${key}, as reward.precisionWeight is a number`);
+  if (!config.eval.controls && isSet('eval', 'controlTasks'))
+    unread.push('eval.controlTasks, as eval.controls is false');
+  return unread;
 }
 
 /** The known sibling nearest in spelling, if it is near enough to be a typing slip. */

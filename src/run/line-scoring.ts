@@ -89,7 +89,7 @@ interface AnswerTokens {
 }
 
 /** The token that each answer begins with. */
-function answerTokens({ tokenizer }: LoadedModel): AnswerTokens {
+export function answerTokens({ tokenizer }: LoadedModel): AnswerTokens {
   const first = (word: string): number => tokenizer.encode(word)[0] ?? 0;
   const ok = first(OK_WORD);
   const look = first(LOOK_WORD);

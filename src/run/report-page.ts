@@ -1,4 +1,7 @@
-/** Writes a run's HTML page from what its folder holds. */
+/**
+ * Reads a run folder for people: its HTML page, its table, and the sentences under the terminal's table. Owns no figure;
+ * writes nothing but the page.
+ */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 

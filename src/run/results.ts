@@ -24,15 +24,12 @@ export interface RunResults {
 export interface ResultsInput {
   readonly folder: RunFolder;
   readonly evalTasks: readonly Task[];
-  readonly training: Corpus;
   readonly pretraining: Corpus;
-  /** Packages that the held-out tasks come from. */
-  readonly packages: number;
 }
 
 const RESAMPLES = 2000;
-/** Tasks of each split that the n-gram classifier learns from. */
-const CLASSIFIER_TASKS = 4000;
+/** Tasks that the n-gram classifier learns from. */
+const CLASSIFIER_TASKS = 8000;
 
 interface StoredLines {
   readonly heldout: LineProbabilities;
@@ -82,7 +79,7 @@ export function buildResults(input: ResultsInput): RunResults {
   if (blind !== undefined) rows.push(row('after, look-ups taken away', 'control', blind));
   if (after !== undefined && blind !== undefined)
     for (const scope of ['all', 'elsewhere'] as const)
-      differences.push(difference('after - without look-ups', blind, after, scope));
+      differences.push(difference('after - look-ups taken away', blind, after, scope));
 
   const rankings: RankingRow[] = [];
   const rankingDifferences: { label: string; intervals: RankingRow['intervals'] }[] = [];
@@ -96,10 +93,8 @@ export function buildResults(input: ResultsInput): RunResults {
       bugShare: config.tasks.bugShare,
       elsewhereShare: config.tasks.elsewhereShare,
     };
-    const learning = [
-      ...drawTasks(input.pretraining, { seed: deriveSeed(config.eval.seed, 'n-gram', 'pretrain'), ...size }),
-      ...drawTasks(input.training, { seed: deriveSeed(config.eval.seed, 'n-gram', 'rl'), ...size }),
-    ];
+    // It learns from the pre-training packages, as the base model did; the threshold is then chosen on lines it never saw.
+    const learning = drawTasks(input.pretraining, { seed: deriveSeed(config.eval.seed, 'n-gram'), ...size });
     const classifier = trainNGramClassifier(learning, { seed: config.eval.seed });
     const before = folder.readJson('eval/before-lines.json') as StoredLines | undefined;
     const afterLines = folder.readJson('eval/after-lines.json') as StoredLines | undefined;
@@ -117,8 +112,10 @@ export function buildResults(input: ResultsInput): RunResults {
     tuned('n-gram classifier', scoreLines(classifier, tuningTasks), nGram);
     if (before?.tuning !== undefined) {
       for (const [label, pick] of [
-        ['base, threshold tuned', (lines: LineProbabilities) => lines.asPlayed],
-        ['base, all looked up', (lines: LineProbabilities) => lines.withLookups],
+        ['before, threshold tuned', (lines: LineProbabilities) => lines.asPlayed],
+        ...(config.harness.lookups === 'on'
+          ? [['before, all looked up', (lines: LineProbabilities) => lines.withLookups] as const]
+          : []),
       ] as const)
         tuned(
           label,

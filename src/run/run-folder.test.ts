@@ -78,3 +78,12 @@ test('a lock of an earlier process with the same number is not in use', () => {
   writeFileSync(join(path, 'run.lock'), JSON.stringify({ pid: process.pid, startedMs: performance.timeOrigin - 1000 }));
   RunFolder.resume(path, config).release();
 });
+
+test('a number that another process got since the owner died is no owner', async () => {
+  RunFolder.create(path, config).release();
+  const other = spawn('sleep', ['60']);
+  writeFileSync(join(path, 'run.lock'), JSON.stringify({ pid: other.pid, startedMs: 0, startTicks: '1' }));
+  RunFolder.resume(path, config).release();
+  other.kill('SIGKILL');
+  await once(other, 'exit');
+});

@@ -157,7 +157,8 @@ export function readEvents(path: string): RunEvent[] {
 function lock(path: string): void {
   const file = join(path, 'run.lock');
   const mine = join(path, `run.lock.${process.pid}.${randomBytes(4).toString('hex')}`);
-  writing(mine, () => writeFileSync(mine, JSON.stringify({ pid: process.pid, startedMs: performance.timeOrigin })));
+  const me: LockOwner = { pid: process.pid, startedMs: performance.timeOrigin, startTicks: startTicks('self') };
+  writing(mine, () => writeFileSync(mine, JSON.stringify(me)));
   try {
     for (let attempt = 0; attempt < 2; attempt++) {
       try {
@@ -167,7 +168,7 @@ function lock(path: string): void {
         const owner = lockOwner(file);
         if (owner !== undefined && isAlive(owner))
           throw new HoneError('run-locked', `${path} is in use by process ${owner.pid}.`, {
-            cure: 'Wait for it, stop it, or start another run under another --name.',
+            cure: `Wait for it, stop it, or start another run under another --name. If it is no run of hone, remove ${file}.`,
             cause,
           });
         rmSync(file, { force: true });
@@ -183,21 +184,35 @@ interface LockOwner {
   readonly pid: number;
   /** When the process started, in milliseconds of Unix time. */
   readonly startedMs: number;
+  /** The same as the kernel counts it, where it tells: what a process that got the number later cannot share. */
+  readonly startTicks: string | undefined;
 }
 
 function lockOwner(file: string): LockOwner | undefined {
   try {
     // Written by lock(); a file of another shape has no owner.
-    const { pid, startedMs } = JSON.parse(readFileSync(file, 'utf8')) as Partial<LockOwner>;
-    return typeof pid === 'number' ? { pid, startedMs: startedMs ?? 0 } : undefined;
+    const { pid, startedMs, startTicks } = JSON.parse(readFileSync(file, 'utf8')) as Partial<LockOwner>;
+    return typeof pid === 'number' ? { pid, startedMs: startedMs ?? 0, startTicks } : undefined;
   } catch {
     return undefined;
   }
 }
 
-function isAlive({ pid, startedMs }: LockOwner): boolean {
+/** Field 22 of /proc/<pid>/stat; undefined off Linux and for a process that is gone. */
+function startTicks(pid: number | 'self'): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
+  } catch {
+    return undefined;
+  }
+}
+
+function isAlive({ pid, startedMs, startTicks: recorded }: LockOwner): boolean {
   // In a container every run may be process 7: the same number from an earlier start is a dead owner.
   if (pid === process.pid) return startedMs === performance.timeOrigin;
+  const current = startTicks(pid);
+  if (recorded !== undefined && current !== undefined && recorded !== current) return false;
   try {
     process.kill(pid, 0);
     return true;

@@ -4,8 +4,10 @@
  */
 import { loadModel } from './load-model.ts';
 import type { LoadedModel } from './load-model.ts';
+import { answerTokens } from './line-scoring.ts';
 import { checkModelFits } from './policy-stack.ts';
 import type { RunConfig } from './config.ts';
+import { HoneError } from '../domain/errors.ts';
 import { deriveSeed } from '../domain/ids.ts';
 import type { Task } from '../domain/task.ts';
 import { openCorpus } from '../tasks/corpus.ts';
@@ -44,6 +46,17 @@ export async function loadRunInputs(config: RunConfig, observer: RunObserver): P
   const firstTasks = Array.from({ length: config.algorithm.groupsPerStep }, (_, ordinal) =>
     trainingTask(training, ordinal, config),
   );
+  // Found now, not after hours.
+  if (config.eval.tasks > 0 && config.eval.controls) {
+    const { strategy, instructions } = config.harness;
+    if (strategy === 'report' || instructions === 'full')
+      throw new HoneError(
+        'invalid-config',
+        `eval.controls is true, but the controls score the lines of a sweep without instructions, and this harness is ${strategy} with instructions ${instructions}.`,
+        { cure: 'Set eval.controls to false.' },
+      );
+    answerTokens(model);
+  }
   checkModelFits(model, [...evalTasks, ...firstTasks], config);
   return { model, training, heldout, evalTasks };
 }

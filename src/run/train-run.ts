@@ -45,6 +45,8 @@ export type TrainRunOutcome =
   | { readonly kind: 'stopped'; readonly step: number };
 
 const BASELINE_TASKS = 256;
+/** Polls that a published version may take to reach the replica. */
+const SYNC_TRIES = 3;
 
 export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcome> {
   const { folder, stop } = options;
@@ -52,8 +54,10 @@ export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcom
   try {
     return await runPhases(parts, stop);
   } catch (error) {
-    if (stop.aborted && !(error instanceof HoneError && error.code !== 'aborted'))
-      return { kind: 'stopped', step: folder.checkpoints().at(-1) ?? 0 };
+    const isStop =
+      error === stop.reason ||
+      (error instanceof HoneError ? error.code === 'aborted' : error instanceof Error && error.name === 'AbortError');
+    if (stop.aborted && isStop) return { kind: 'stopped', step: folder.checkpoints().at(-1) ?? 0 };
     throw error;
   } finally {
     await parts.close();
@@ -78,9 +82,7 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
     results = buildResults({
       folder,
       evalTasks,
-      training,
       pretraining: await openCorpus({ split: 'pretrain', ...functionSize(config) }),
-      packages: heldout.packages.length,
     });
     folder.writeJson('results.json', results.table);
   }
@@ -181,7 +183,7 @@ async function measureBaseline(parts: RunParts, stop: AbortSignal): Promise<{ pr
 
 /** Returns the last step that was trained. */
 async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
-  const { folder, observer, now, model, training, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
+  const { folder, observer, now, model, training, stack, trainer, publisher, buffer, checkpoint } = parts;
   const { config } = folder;
   const { algorithm, schedule } = config;
   const stored = recoverStepRecord(parts);
@@ -208,6 +210,8 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
     taskAt: (ordinal) => trainingTask(training, ordinal, config),
     currentVersion: () => stack.policy.version,
     runEpisode: async ({ id, ordinal, attempt, task, signal }) => {
+      // A replica that is gone ends the run at once; retries and drops are for failures that pass.
+      if (stack.policy.failure !== undefined) throw stack.policy.failure;
       const seed = deriveSeed(config.seed, 'rollout', ordinal, attempt);
       const { rollout, submission } = await runEpisode(
         task,
@@ -269,7 +273,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       await trainer.save(folder.checkpointPath(step));
       const saved = now();
       const published = await publisher.publish(await trainer.served(), model.shapes);
-      const committed = await reconciler.poll();
+      const pauseMs = await synchronise(parts);
       const synced = now();
       manager.stepTrained(step);
       if (updated.event !== undefined) folder.append({ ...updated.event, event: 'reward-recalibrated', step });
@@ -283,7 +287,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
         measurements(synced - stepStart, { checkpoint: saved - trained, publish: synced - saved }),
         {
           published,
-          pauseMs: committed.kind === 'committed' ? committed.pauseMs : undefined,
+          pauseMs,
         },
       );
       folder.append({ event: 'step-end', step, version: publisher.version, metrics });
@@ -296,6 +300,27 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
     await manager.stop();
   }
   return step;
+}
+
+/** Brings the replica to the version just published. One that cannot follow ends the run: it would sample stale tokens. */
+async function synchronise({ folder, reconciler, stack, publisher }: RunParts): Promise<number | undefined> {
+  let cause: unknown;
+  for (let attempt = 0; attempt < SYNC_TRIES; attempt++) {
+    const result = await reconciler.poll();
+    if (stack.policy.version === publisher.version) return result.kind === 'committed' ? result.pauseMs : undefined;
+    cause = result.kind === 'retry' ? result.error : undefined;
+    folder.append({
+      event: 'sync-retry',
+      version: publisher.version,
+      served: stack.policy.version,
+      reason: cause instanceof Error ? cause.message : String(cause),
+    });
+  }
+  throw new HoneError(
+    'store-failed',
+    `The replica serves version ${stack.policy.version} and could not take version ${publisher.version}: ${cause instanceof Error ? cause.message : String(cause)}.`,
+    { cure: 'Check the weights folder of the run, then go on with --resume.', cause },
+  );
 }
 
 interface StepRecord {

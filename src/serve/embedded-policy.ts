@@ -84,6 +84,11 @@ export class EmbeddedPolicy implements Policy {
     return this.#version;
   }
 
+  /** Why the replica serves nothing more; undefined while it works. */
+  get failure(): HoneError | undefined {
+    return this.#failure;
+  }
+
   get contextLength(): number {
     return this.#contextLength;
   }

@@ -138,13 +138,11 @@ describe('recording', () => {
             });
             // The window's text is what the template renders, so deployment sees the same prompts.
             expect(
-              tokenizer
-                .decode(segment.tokens)
-                .startsWith(
-                  template.render(messages.slice(0, -1) as { role: string; content: string }[], {
-                    addGenerationPrompt: true,
-                  }),
-                ),
+              tokenizer.decode(segment.tokens).startsWith(
+                template.render(messages.slice(0, -1) as { role: string; content: string }[], {
+                  addGenerationPrompt: true,
+                }),
+              ),
             ).toBe(true);
           } finally {
             await recorder.close();

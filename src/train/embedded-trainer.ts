@@ -73,6 +73,8 @@ export class EmbeddedTrainer implements Trainer {
   #nextId = 0;
   #version = policyVersion(0);
   #closed = false;
+  /** Why no request can be answered any more. */
+  #failure: unknown;
 
   private constructor(worker: Worker) {
     this.#worker = worker;
@@ -150,6 +152,7 @@ export class EmbeddedTrainer implements Trainer {
   }
 
   #call(request: TrainerRequest): Promise<unknown> {
+    if (this.#failure !== undefined) return Promise.reject(asError(this.#failure));
     const id = this.#nextId++;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
@@ -158,7 +161,12 @@ export class EmbeddedTrainer implements Trainer {
   }
 
   #fail(error: unknown): void {
+    this.#failure ??= error;
     for (const { reject } of this.#pending.values()) reject(error);
     this.#pending.clear();
   }
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }

@@ -5,7 +5,7 @@
  *   r = p_trainer / p_sampler, both renormalised over the kept row that was recorded when the token was drawn
  *
  * N is the number of trained tokens of the whole batch, so the split into micro-batches cannot show. Pure.
- * Source: truncated importance sampling as in verl's rollout correction and slime; replay as in rewards notes on top-p.
+ * Source: truncated importance sampling as in verl's rollout correction and slime; log-probabilities are replayed over the kept set recorded at each draw.
  */
 import { checkSegment } from '../domain/rollout.ts';
 import type { Segment } from '../domain/rollout.ts';

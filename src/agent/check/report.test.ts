@@ -171,6 +171,8 @@ describe('workspace', () => {
     '/etc/passwd',
     'lib/../../secret.txt',
     'lib//copy.js',
+    './lib/copy.js',
+    'lib/./copy.js',
     'lib\\copy.js',
     '',
     'lib/link.txt',
@@ -193,6 +195,14 @@ describe('workspace', () => {
     expect(await workspace.search('const line')).toMatchObject({
       text: expect.stringContaining('[cut: there may be more matches'),
     });
+  });
+
+  test('another spelling of the changed file shows nothing of what was there before', async () => {
+    const workspace = await open();
+    for (const path of ['./', './lib', 'lib/.', '.'])
+      expect(await workspace.search('copy(', { path }), path).not.toMatchObject({
+        text: expect.stringContaining('copy(list[i], target)'),
+      });
   });
 
   test('search sees the change, stays in the package, and survives a runaway pattern', async () => {

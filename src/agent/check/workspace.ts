@@ -165,7 +165,14 @@ export class Workspace {
   async #load(path: string): Promise<ToolAnswer> {
     if (path === this.#file) return { kind: 'text', text: this.#changed };
     const parts = path.split('/');
-    if (path.startsWith('/') || /[\\\0]/u.test(path) || parts.includes('..') || parts.includes('') || path.length === 0)
+    if (
+      path.startsWith('/') ||
+      /[\\\0]/u.test(path) ||
+      parts.includes('..') ||
+      parts.includes('.') ||
+      parts.includes('') ||
+      path.length === 0
+    )
       return refused(`"${path}" is not a path relative to the package root with forward slashes.`);
     try {
       const absolute = await realpath(join(this.#root, path));
@@ -187,7 +194,10 @@ export class Workspace {
     const queue: string[] = [path.replace(/\/$/u, '')];
     if (queue[0] !== '' && (await this.#load(queue[0] ?? '')).kind === 'text')
       return { paths: [queue[0] ?? ''], isPartial: false };
-    if (path.startsWith('/') || path.split('/').includes('..')) return { paths: undefined, isPartial: false };
+    // `./a` names the same file as `a`, and would be read without the change: one spelling a file.
+    const parts = path.split('/');
+    if (path.startsWith('/') || parts.includes('..') || parts.includes('.'))
+      return { paths: undefined, isPartial: false };
     for (let folder = queue.shift(); folder !== undefined; folder = queue.shift()) {
       let entries;
       try {
