@@ -9,8 +9,8 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 
 import { reportSchema } from '../src/domain/finding.ts';
+import { taskSchema } from '../src/domain/task.ts';
 import { runConfigSchema } from '../src/run/config.ts';
-import { SCHEMA_PATH, taskJsonSchema } from '../src/tasks/schema.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -62,7 +62,7 @@ function listOptions(node: Node, path: readonly string[]): string[] {
   });
 }
 
-writeFileSync(SCHEMA_PATH, taskJsonSchema());
+writeSchema('task', 'A task of the check harness', taskSchema);
 writeSchema('report', 'Findings that a Hone check harness submits', reportSchema);
 const runConfig = writeSchema('run-config', 'The config of a Hone run', runConfigSchema);
 

@@ -27,7 +27,7 @@ export function parseTasks(text: string, origin: string): Task[] {
 
 function parseTask(line: string, place: string): Task {
   const cure =
-    'Write tasks with `hone tasks make`, or check the line against the published schema (tasks/schema.json).';
+    'Write tasks with `hone tasks make`, or check the line against the published schema (schemas/task.schema.json).';
   let value: unknown;
   try {
     value = JSON.parse(line);
