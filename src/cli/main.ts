@@ -84,6 +84,7 @@ program
   .description('write a run as one HTML page: curves and the before/after table')
   .argument('<run>', 'a run folder')
   .option('--out <file>', 'file to write; report.html in the run folder if left out')
+  .option('--svg <file>', 'write the main curves alone, as one picture')
   .option('--json', 'print the table as JSON')
   .action(async (run: string, options: Record<string, unknown>) => (await import('./report.ts')).report(run, options));
 

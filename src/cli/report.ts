@@ -1,6 +1,6 @@
 /** `hone report`: one self-contained HTML page of a run. */
 import { HoneError } from '../domain/errors.ts';
-import { readResults, writeReport } from '../run/report-page.ts';
+import { readResults, writeCurves, writeReport } from '../run/report-page.ts';
 
 export function report(runPath: string, options: Record<string, unknown>): void {
   if (options['json'] === true) {
@@ -10,6 +10,12 @@ export function report(runPath: string, options: Record<string, unknown>): void 
         cure: 'Let the run finish, or resume it; hone report without --json draws its curves so far.',
       });
     process.stdout.write(`${JSON.stringify(table)}\n`);
+    return;
+  }
+  const svg = options['svg'];
+  if (typeof svg === 'string') {
+    writeCurves(runPath, svg);
+    process.stdout.write(`written to ${svg}\n`);
     return;
   }
   const out = options['out'];

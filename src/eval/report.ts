@@ -52,7 +52,9 @@ export function renderReport(input: ReportInput): string {
 
 /** The run in sentences: each difference with its interval, and whether the policy stayed open. Also for the terminal. */
 export function describeRun({ steps, table }: Pick<ReportInput, 'steps' | 'table'>): string[] {
-  const differences = (table?.differences ?? []).map(
+  const all = table?.differences ?? [];
+  const headlines = all.filter(({ isHeadline }) => isHeadline === true);
+  const differences = (headlines.length === 0 ? all : headlines).map(
     ({ label, scope, intervals: { sampleFBeta, pooledPrecision } }) => {
       const verdict = excludesZero(sampleFBeta)
         ? 'the interval excludes 0'

@@ -19,6 +19,8 @@ export interface DifferenceRow {
   /** What minus what: `after - before, sampled`. */
   readonly label: string;
   readonly scope: 'all' | 'elsewhere' | 'without-directional';
+  /** Said in a sentence above the table; the others stand in it. */
+  readonly isHeadline?: boolean;
   readonly intervals: MeasureIntervals;
 }
 

@@ -9,6 +9,7 @@ import type { RunConfig } from './config.ts';
 import { readEvents } from './run-folder.ts';
 import { HoneError } from '../domain/errors.ts';
 import { readStepEvents } from '../eval/events.ts';
+import { renderCurvesSvg } from '../eval/curves.ts';
 import { describeRun, renderReport } from '../eval/report.ts';
 import type { ReportInput } from '../eval/report.ts';
 import type { ResultTable } from '../eval/result-table.ts';
@@ -37,6 +38,12 @@ export function readResults(runPath: string): RunRecord {
 export function writeReport(runPath: string, outPath = join(runPath, 'report.html')): string {
   writeFileSync(outPath, renderReport(reportInput(runPath)));
   return outPath;
+}
+
+/** The main curves as one picture that stands alone. */
+export function writeCurves(runPath: string, outPath: string): void {
+  const { steps, table } = reportInput(runPath);
+  writeFileSync(outPath, renderCurvesSvg(steps, table === undefined ? {} : { beta: table.beta }));
 }
 
 /** What the table beside it does not say by itself, for the terminal: ranking and openness. */

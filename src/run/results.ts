@@ -72,14 +72,17 @@ export function buildResults(input: ResultsInput): RunResults {
     if (after !== undefined) rows.push(row(`after, ${mode}`, 'policy', after));
     if (before === undefined || after === undefined) continue;
     for (const scope of ['all', 'elsewhere', 'without-directional'] as const)
-      differences.push(difference(`after - before, ${mode}`, before, after, scope));
+      differences.push({ ...difference(`after - before, ${mode}`, before, after, scope), isHeadline: scope === 'all' });
   }
   const after = pass('after-sampled');
   const blind = pass('after-sampled-no-lookups');
   if (blind !== undefined) rows.push(row('after, look-ups taken away', 'control', blind));
   if (after !== undefined && blind !== undefined)
     for (const scope of ['all', 'elsewhere'] as const)
-      differences.push(difference('after - look-ups taken away', blind, after, scope));
+      differences.push({
+        ...difference('after - look-ups taken away', blind, after, scope),
+        isHeadline: scope === 'elsewhere',
+      });
 
   const rankings: RankingRow[] = [];
   const rankingDifferences: { label: string; intervals: RankingRow['intervals'] }[] = [];
@@ -107,7 +110,8 @@ export function buildResults(input: ResultsInput): RunResults {
         ['sampled', after],
         ['greedy', pass('after-greedy')],
       ] as const)
-        if (policy !== undefined) differences.push(difference(`${mode} - ${label}`, results, policy));
+        if (policy !== undefined)
+          differences.push({ ...difference(`${mode} - ${label}`, results, policy), isHeadline: mode === 'sampled' });
     };
     tuned('n-gram classifier', scoreLines(classifier, tuningTasks), nGram);
     if (before?.tuning !== undefined) {
