@@ -3,12 +3,11 @@
  * durable before the next one counts on it, in this order: batch assigned, weights moved, checkpoint, version published,
  * groups marked as trained. Killed anywhere, the run resumes from its newest checkpoint and trains nothing twice.
  */
-import { evaluateTasks } from './evaluate.ts';
-import { scoreLines } from './line-scoring.ts';
 import { buildResults } from './results.ts';
 import type { RunResults } from './results.ts';
 import { stepRecordFile } from './run-folder.ts';
 import type { RunFolder } from './run-folder.ts';
+import { evaluateAt, measureBaseline } from './run-evaluation.ts';
 import { functionSize, trainingTask } from './run-inputs.ts';
 import type { RunInputs, RunObserver } from './run-inputs.ts';
 import { openRunParts } from './run-parts.ts';
@@ -17,10 +16,8 @@ import { stepMetrics, withSynchronisation } from './step-metrics.ts';
 import type { ObservedLookups } from './step-metrics.ts';
 import { HoneError } from '../domain/errors.ts';
 import { deriveSeed, groupId } from '../domain/ids.ts';
-import type { Task } from '../domain/task.ts';
 import { readStepEvents } from '../eval/events.ts';
 import type { StepMetrics } from '../eval/events.ts';
-import type { TaskResult } from '../eval/scores.ts';
 import { computeAdvantages } from '../reward/advantage.ts';
 import { createRewardState, evaluateReward, precisionWeightOf, updateRewardState } from '../reward/spec.ts';
 import type { RewardState } from '../reward/spec.ts';
@@ -28,7 +25,6 @@ import { runEpisode } from '../rollout/episode.ts';
 import { RolloutManager } from '../rollout/manager.ts';
 import type { StepBatch } from '../rollout/manager.ts';
 import { openCorpus } from '../tasks/corpus.ts';
-import { drawTasks } from '../tasks/draw.ts';
 import type { TrainSample } from '../train/trainer.ts';
 
 export interface TrainRunOptions {
@@ -44,7 +40,6 @@ export type TrainRunOutcome =
   | { readonly kind: 'finished'; readonly results: RunResults | undefined }
   | { readonly kind: 'stopped'; readonly step: number };
 
-const BASELINE_TASKS = 256;
 /** Polls that a published version may take to reach the replica. */
 const SYNC_TRIES = 3;
 
@@ -65,7 +60,7 @@ export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcom
 }
 
 async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOutcome> {
-  const { folder, observer, checkpoint, buffer, evalTasks, training, heldout } = parts;
+  const { folder, observer, checkpoint, buffer, evalTasks } = parts;
   const { config } = folder;
   const { requeued } = buffer.recover(checkpoint);
   folder.append({ event: checkpoint === 0 ? 'run-start' : 'run-resume', step: checkpoint });
@@ -88,97 +83,6 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
   }
   folder.append({ event: 'run-end', step });
   return { kind: 'finished', results };
-}
-
-/** The passes of one moment, each stored as it ends, so that a resumed run does not repeat them for the same version. */
-async function evaluateAt(
-  parts: RunParts,
-  moment: 'before' | 'after',
-  tasks: readonly Task[],
-  stop: AbortSignal,
-): Promise<void> {
-  const { folder, observer, stack, trainer, model } = parts;
-  const { config } = folder;
-  const { version } = stack.policy;
-  // Written below; a run that trained on after it was stopped by the clock is measured again.
-  const isMeasured = (file: string): boolean =>
-    (folder.readJson(file) as { version: number } | undefined)?.version === (moment === 'before' ? 0 : version);
-  await stack.policy.setThreads(config.engine.threads);
-  const passes = [
-    { name: 'sampled', greedy: false, lookups: config.harness.lookups },
-    { name: 'greedy', greedy: true, lookups: config.harness.lookups },
-    ...(config.eval.controls && moment === 'after' && config.harness.lookups === 'on'
-      ? [{ name: 'sampled-no-lookups', greedy: false, lookups: 'off' as const }]
-      : []),
-  ];
-  for (const pass of passes) {
-    const file = `eval/${moment}-${pass.name}.json`;
-    if (isMeasured(file)) continue;
-    observer.phase(`evaluating ${moment} training, ${pass.name}, version ${version}, ${tasks.length} held-out tasks`);
-    const results = await evaluateTasks(tasks, stack.setting({ greedy: pass.greedy, lookups: pass.lookups }), {
-      label: `eval-${moment}-${pass.name}`,
-      seed: config.eval.seed,
-      concurrency: config.schedule.concurrency,
-      signal: stop,
-      onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
-    });
-    folder.writeJson(file, { version, results });
-  }
-  const lines = `eval/${moment}-lines.json`;
-  if (!config.eval.controls || isMeasured(lines)) return;
-  observer.phase(`scoring lines ${moment} training`);
-  const options = { score: trainer.score.bind(trainer), listNames: config.harness.lookups === 'on' };
-  const tuning = tuningTasks(parts);
-  folder.writeJson(lines, {
-    version,
-    heldout: await scoreLines(model, tasks, { ...options, corpus: parts.heldout }),
-    ...(moment === 'before'
-      ? { tuning: await scoreLines(model, tuning, { ...options, corpus: parts.training }), tuningTasks: tuning }
-      : {}),
-  });
-}
-
-function tuningTasks({ folder: { config }, training }: RunParts): Task[] {
-  return drawTasks(training, {
-    seed: deriveSeed(config.eval.seed, 'tuning'),
-    count: config.eval.controlTasks,
-    bugShare: config.tasks.bugShare,
-    elsewhereShare: config.tasks.elsewhereShare,
-  });
-}
-
-/** Precision and recall of the starting policy on training tasks: the reward's weight is computed from them. */
-async function measureBaseline(parts: RunParts, stop: AbortSignal): Promise<{ precision: number; recall: number }> {
-  const { folder, observer, stack, training } = parts;
-  const { config } = folder;
-  const stored = folder.readJson('baseline.json') as { precision: number; recall: number } | undefined;
-  if (stored !== undefined) return stored;
-  observer.phase(`measuring precision and recall of the starting policy on ${BASELINE_TASKS} training tasks`);
-  const tasks = drawTasks(training, {
-    seed: deriveSeed(config.seed, 'baseline'),
-    count: BASELINE_TASKS,
-    bugShare: config.tasks.bugShare,
-    elsewhereShare: config.tasks.elsewhereShare,
-  });
-  const results: TaskResult[] = await evaluateTasks(
-    tasks,
-    stack.setting({ greedy: false, lookups: config.harness.lookups }),
-    {
-      label: 'baseline',
-      seed: deriveSeed(config.seed, 'baseline'),
-      concurrency: config.schedule.concurrency,
-      signal: stop,
-      onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
-    },
-  );
-  const mean = (value: (result: TaskResult) => number): number =>
-    results.reduce((sum, result) => sum + value(result), 0) / results.length;
-  const baseline = {
-    precision: mean(({ outcome }) => outcome.precision),
-    recall: mean(({ outcome }) => outcome.recall),
-  };
-  folder.writeJson('baseline.json', baseline);
-  return baseline;
 }
 
 /** Returns the last step that was trained. */
