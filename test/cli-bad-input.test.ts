@@ -93,10 +93,7 @@ describe.concurrent('a config', () => {
   });
 
   it('that does not exist, is not JSON, or exports nothing', async () => {
-    await expectRefusal(
-      ['train', 'none.json'],
-      /^hone: none\.json could not be read: ENOENT.* Name a config file that exists and loads/u,
-    );
+    await expectRefusal(['train', 'none.json'], /^hone: There is no config file none\.json\. Name one that exists/u);
     writeFileSync(join(directory, 'broken.json'), '{"name": ');
     await expectRefusal(
       ['train', 'broken.json'],

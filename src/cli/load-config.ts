@@ -1,5 +1,5 @@
 /** Reads a hone.config.ts (or .js, .json) and applies what the command line overrides. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { extname, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
@@ -29,6 +29,10 @@ export async function loadConfig(path: string, options: Record<string, unknown>)
 }
 
 async function readConfig(path: string): Promise<unknown> {
+  if (!existsSync(path))
+    throw new HoneError('invalid-config', `There is no config file ${path}.`, {
+      cure: 'Name one that exists; examples/nano-check/hone.config.ts is a working one.',
+    });
   try {
     if (extname(path) === '.json') return JSON.parse(readFileSync(path, 'utf8'));
     // A config module's default export is checked by the schema.

@@ -8,12 +8,32 @@ import { HoneError } from '../domain/errors.ts';
 import { type Task, taskSchema } from '../domain/task.ts';
 
 export function writeTasks(path: string, tasks: readonly Task[]): void {
-  writeFileSync(path, tasks.map((task) => `${JSON.stringify(task)}\n`).join(''));
+  try {
+    writeFileSync(path, tasks.map((task) => `${JSON.stringify(task)}\n`).join(''));
+  } catch (cause) {
+    throw new HoneError('store-failed', `Tasks could not be written to ${path}: ${reasonOf(cause)}.`, {
+      cure: 'Name a file in a folder that exists and that you can write to.',
+      cause,
+    });
+  }
 }
 
 /** Throws `invalid-task` with the line number and the first field that is wrong. */
 export function readTasks(path: string): Task[] {
-  return parseTasks(readFileSync(path, 'utf8'), path);
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new HoneError('invalid-task', `${path} could not be read: ${reasonOf(cause)}.`, {
+      cure: 'Name a file that `hone tasks make` wrote.',
+      cause,
+    });
+  }
+  return parseTasks(text, path);
+}
+
+function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
 }
 
 export function parseTasks(text: string, origin: string): Task[] {
