@@ -8,6 +8,7 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     // Generous: a machine that is busy with other work must not turn a slow test into a failing one.
+    globalSetup: ['test/warm-corpus.ts'],
     testTimeout: 120_000,
     hookTimeout: 120_000,
     reporters: ['default', './test/closing-line.ts'],

@@ -79,7 +79,7 @@ export async function runHone(
   options: StartOptions & { readonly deadlineMs?: number },
 ): Promise<HoneResult> {
   const hone = startHone(args, options);
-  const deadline = setTimeout(() => hone.child.kill('SIGKILL'), options.deadlineMs ?? 50_000);
+  const deadline = setTimeout(() => hone.child.kill('SIGKILL'), options.deadlineMs ?? 110_000);
   try {
     return await hone.result;
   } finally {

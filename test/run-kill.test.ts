@@ -118,7 +118,7 @@ async function killAndFinish(name: string, seed: number, mode: 'sync' | 'async')
 
 it(
   'killed four times, a synchronous run ends with the bits and measurements of an undisturbed one',
-  { timeout: 90_000 },
+  { timeout: 180_000 },
   async () => {
     const [reference, killed] = await Promise.all([
       runHone(['train', writeRun('whole', 'sync')], { cwd: directory }).then(({ code, stderr }) => {
@@ -134,7 +134,7 @@ it(
 
 it(
   'killed four times, an asynchronous run loses no finished rollout and trains none twice',
-  { timeout: 90_000 },
+  { timeout: 180_000 },
   async () => {
     await killAndFinish('killed-async', 12, 'async');
   },

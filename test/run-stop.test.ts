@@ -12,7 +12,7 @@ import { readGroups, readPointer, readSteps, runHone, startHone, writeConfig } f
 import { writeTinyModel } from './tiny-model.fixture.ts';
 import { mountSmallDisk } from '../src/sync/small-disk.fixture.ts';
 
-const TIMEOUT = { timeout: 60_000 };
+const TIMEOUT = { timeout: 180_000 };
 const MEBIBYTE = 1024 * 1024;
 
 let directory = '';

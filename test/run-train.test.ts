@@ -126,7 +126,7 @@ describe('an asynchronous run with an evaluation', () => {
 });
 
 describe('a synchronous run', () => {
-  it('has the same bits and the same measurements again, with one thread or two', { timeout: 60_000 }, async () => {
+  it('has the same bits and the same measurements again, with one thread or two', { timeout: 180_000 }, async () => {
     const start = async (name: string, threads: number): Promise<string> => {
       const config = writeConfig(directory, 'model', {
         name,
