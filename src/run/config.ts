@@ -203,7 +203,7 @@ export function resolveConfig(input: unknown, source: string): RunConfig {
     );
   }
   const config = parsed.data;
-  const unread = unreadOptions(input, config);
+  const unread = unreadOptions(config);
   if (unread.length > 0)
     throw new HoneError('invalid-config', `${source} sets what nothing would read: ${unread.join('; ')}.`, {
       cure: 'Leave these keys out.',
@@ -217,18 +217,14 @@ export function resolveConfig(input: unknown, source: string): RunConfig {
   };
 }
 
-/** Options that are written although another one makes them mean nothing. */
-function unreadOptions(input: unknown, config: z.output<typeof runConfigSchema>): string[] {
-  const isSet = (section: string, key: string): boolean => {
-    // The input has passed the schema: sections are objects where they are there at all.
-    const part = (input as Record<string, Record<string, unknown> | undefined>)[section];
-    return part?.[key] !== undefined;
-  };
+/** Options that differ from their defaults although another one makes them mean nothing. */
+function unreadOptions({ reward, eval: evaluation }: z.output<typeof runConfigSchema>): string[] {
+  const defaults = runConfigSchema.parse({ name: 'defaults', model: 'defaults' });
   const unread: string[] = [];
-  if (config.reward.precisionWeight !== 'measured')
-    for (const key of ['recalibrationBand', 'recalibrationPatience'])
-      if (isSet('reward', key)) unread.push(`reward.${key}, as reward.precisionWeight is a number`);
-  if (!config.eval.controls && isSet('eval', 'controlTasks'))
+  if (reward.precisionWeight !== 'measured')
+    for (const key of ['recalibrationBand', 'recalibrationPatience'] as const)
+      if (reward[key] !== defaults.reward[key]) unread.push(`reward.${key}, as reward.precisionWeight is a number`);
+  if (!evaluation.controls && evaluation.controlTasks !== defaults.eval.controlTasks)
     unread.push('eval.controlTasks, as eval.controls is false');
   return unread;
 }
