@@ -13,6 +13,7 @@ import type { RunInputs, RunObserver } from './run-inputs.ts';
 import { openRunParts } from './run-parts.ts';
 import type { RunParts } from './run-parts.ts';
 import { stepMetrics, withSynchronisation } from './step-metrics.ts';
+import { synchronise } from './synchronise.ts';
 import type { ObservedLookups } from './step-metrics.ts';
 import { HoneError } from '../domain/errors.ts';
 import { deriveSeed, groupId } from '../domain/ids.ts';
@@ -39,9 +40,6 @@ export interface TrainRunOptions {
 export type TrainRunOutcome =
   | { readonly kind: 'finished'; readonly results: RunResults | undefined }
   | { readonly kind: 'stopped'; readonly step: number };
-
-/** Polls that a published version may take to reach the replica. */
-const SYNC_TRIES = 3;
 
 export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcome> {
   const { folder, stop } = options;
@@ -87,7 +85,7 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
 
 /** Returns the last step that was trained. */
 async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
-  const { folder, observer, now, model, training, stack, trainer, publisher, buffer, checkpoint } = parts;
+  const { folder, observer, now, model, training, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
   const { config } = folder;
   const { algorithm, schedule } = config;
   const stored = recoverStepRecord(parts);
@@ -177,7 +175,12 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       await trainer.save(folder.checkpointPath(step));
       const saved = now();
       const published = await publisher.publish(await trainer.served(), model.shapes);
-      const pauseMs = await synchronise(parts);
+      const pauseMs = await synchronise({
+        reconciler,
+        published: publisher.version,
+        served: () => stack.policy.version,
+        onRetry: (retry) => folder.append({ event: 'sync-retry', ...retry }),
+      });
       const synced = now();
       manager.stepTrained(step);
       if (updated.event !== undefined) folder.append({ ...updated.event, event: 'reward-recalibrated', step });
@@ -204,27 +207,6 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
     await manager.stop();
   }
   return step;
-}
-
-/** Brings the replica to the version just published. One that cannot follow ends the run: it would sample stale tokens. */
-async function synchronise({ folder, reconciler, stack, publisher }: RunParts): Promise<number | undefined> {
-  let cause: unknown;
-  for (let attempt = 0; attempt < SYNC_TRIES; attempt++) {
-    const result = await reconciler.poll();
-    if (stack.policy.version === publisher.version) return result.kind === 'committed' ? result.pauseMs : undefined;
-    cause = result.kind === 'retry' ? result.error : undefined;
-    folder.append({
-      event: 'sync-retry',
-      version: publisher.version,
-      served: stack.policy.version,
-      reason: cause instanceof Error ? cause.message : String(cause),
-    });
-  }
-  throw new HoneError(
-    'store-failed',
-    `The replica serves version ${stack.policy.version} and could not take version ${publisher.version}: ${cause instanceof Error ? cause.message : String(cause)}.`,
-    { cure: 'Check the weights folder of the run, then go on with --resume.', cause },
-  );
 }
 
 interface StepRecord {
