@@ -137,7 +137,8 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
   let stepStart = now();
   try {
     while (step < algorithm.steps && !stop.aborted) {
-      if (schedule.maxMinutes !== undefined && now() - started > schedule.maxMinutes * 60_000) {
+      // Each start trains at least one step, so that resuming always gets further.
+      if (schedule.maxMinutes !== undefined && step > checkpoint && now() - started > schedule.maxMinutes * 60_000) {
         observer.note(`  stopped training after ${schedule.maxMinutes} minutes, at step ${step} of ${algorithm.steps}`);
         break;
       }
