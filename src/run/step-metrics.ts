@@ -24,7 +24,6 @@ export interface StepParts {
   readonly report: StepReport;
   readonly beta: number;
   readonly precisionWeight: number;
-  readonly learningRate: number;
   readonly sampledTokens: number;
   readonly wallMs: number;
   readonly timeSplitMs: Readonly<Record<string, number>>;
@@ -63,7 +62,7 @@ export function stepMetrics(parts: StepParts): StepMetrics {
     'reward/precision_weight': parts.precisionWeight,
     'train/loss': report.loss,
     'train/gradient_norm': report.gradientNorm,
-    'train/learning_rate': parts.learningRate,
+    'train/learning_rate': report.learningRate,
     'train/tokens': report.trainedTokens,
     'train/mismatch_by_staleness': report.mismatch.map(({ staleness, tokens, k3, maxAbsDelta }) => ({
       staleness,

@@ -163,7 +163,6 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
           report,
           beta: config.reward.beta,
           precisionWeight,
-          learningRate: algorithm.learningRate * Math.min(1, step / Math.max(1, algorithm.warmupSteps)),
           sampledTokens: sampledNow - sampledBefore,
           wallMs,
           timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, ...split },

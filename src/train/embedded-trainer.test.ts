@@ -86,7 +86,7 @@ test('a restored trainer takes the very step that the uninterrupted one takes, o
   const before = await hashOf(straight);
   const report = await straight.step(batch(2));
   const after = await hashOf(straight);
-  expect(report).toMatchObject({ applied: true, step: 2, sequences: 6 });
+  expect(report).toMatchObject({ applied: true, step: 2, sequences: 6, learningRate: 0.01 });
   expect(after).not.toBe(before);
   await straight.close();
 

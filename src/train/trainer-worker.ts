@@ -49,9 +49,10 @@ function step(batch: TrainBatch): StepReport {
     }),
   );
   const { optimizer } = options;
+  const learningRate = optimizer.learningRate * Math.min(1, batch.step / Math.max(1, optimizer.warmupSteps));
   const { applied, gradientNorm } = model.step({
     ...optimizer,
-    learningRate: optimizer.learningRate * Math.min(1, batch.step / Math.max(1, optimizer.warmupSteps)),
+    learningRate,
   });
   version = batch.step;
   return {
@@ -59,6 +60,7 @@ function step(batch: TrainBatch): StepReport {
     applied,
     loss: sums.loss,
     gradientNorm,
+    learningRate,
     sequences: sequences.length,
     tokens: sequences.reduce((sum, { tokens }) => sum + tokens.length, 0),
     trainedTokens: trained,

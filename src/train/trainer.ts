@@ -35,6 +35,8 @@ export interface StepReport {
   readonly applied: boolean;
   readonly loss: number;
   readonly gradientNorm: number;
+  /** The rate that the step was taken at, warm-up included. */
+  readonly learningRate: number;
   readonly sequences: number;
   readonly tokens: number;
   readonly trainedTokens: number;
