@@ -28,8 +28,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   agent: ['domain', 'code'],
   rollout: ['domain', 'reward', 'serve', 'tasks', 'agent'],
   eval: ['domain', 'reward', 'rollout', 'tasks', 'agent', 'serve'],
-  run: [...LIBRARY_ROOMS, 'rollout', 'eval'],
-  cli: [...LIBRARY_ROOMS, 'rollout', 'eval', 'run'],
+  frontier: ['domain', 'reward', 'eval'],
+  run: [...LIBRARY_ROOMS, 'rollout', 'eval', 'frontier'],
+  cli: [...LIBRARY_ROOMS, 'rollout', 'eval', 'frontier', 'run'],
 };
 
 interface SourceFile {

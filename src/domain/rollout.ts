@@ -3,6 +3,7 @@
  * drew it. Invariants (checkSegment): every per-token array has the length of `tokens`; only sampled tokens may be
  * trained; a sampled token is in its kept row; version spans tile exactly the sampled positions' range without overlap.
  */
+import type { Effort } from './effort.ts';
 import { HoneError } from './errors.ts';
 import type { GroupId, PolicyVersion, RolloutId, TaskId } from './ids.ts';
 
@@ -63,6 +64,8 @@ export interface Rollout {
   readonly taskId: TaskId;
   readonly groupId: GroupId;
   readonly attempt: number;
+  /** The level that the task was to be done at. */
+  readonly effort: Effort;
   readonly segments: readonly Segment[];
   readonly cost: Cost;
   readonly status: RolloutStatus;
@@ -71,8 +74,10 @@ export interface Rollout {
   readonly seed: number;
   /** Policy version current when the rollout was admitted. */
   readonly admittedVersion: PolicyVersion;
-  /** Look-ups made, for the step's metrics. */
+  /** Look-ups made. */
   readonly lookups: number;
+  /** From the first request to the submission, by the clock of whoever ran it; absent where nobody measured it. */
+  readonly latencySeconds?: number;
   /** The real cause when status is infra-failed or aborted. */
   readonly failure?: string;
 }

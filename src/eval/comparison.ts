@@ -7,8 +7,8 @@ import { HoneError } from '../domain/errors.ts';
 import { fBeta } from '../reward/f-beta.ts';
 import { isElsewhereKind, lookupRate } from './scores.ts';
 import type { TaskResult } from './scores.ts';
-import { bootstrapIntervals, weightedSum } from './statistics.ts';
-import type { BootstrapOptions, Interval } from './statistics.ts';
+import { bootstrapIntervals, weightedSum } from '../domain/statistics.ts';
+import type { BootstrapOptions, Interval } from '../domain/statistics.ts';
 
 export const MEASURES = [
   'samplePrecision',

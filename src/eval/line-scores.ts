@@ -6,8 +6,9 @@
 import type { Edit, Task } from '../domain/task.ts';
 import { fBeta } from '../reward/f-beta.ts';
 import { isDirectionalKind, isElsewhereKind } from './scores.ts';
-import { areaUnderCurve, areaUnderSortedCurve, bootstrapIntervals } from './statistics.ts';
-import type { BootstrapOptions, Interval } from './statistics.ts';
+import { bootstrapIntervals } from '../domain/statistics.ts';
+import { areaUnderCurve, areaUnderSortedCurve } from './statistics.ts';
+import type { BootstrapOptions, Interval } from '../domain/statistics.ts';
 
 export interface LineScore {
   readonly taskIndex: number;

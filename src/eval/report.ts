@@ -10,8 +10,8 @@ import { PAGE_STYLE } from './report-style.ts';
 import { renderResultSections } from './result-sections.ts';
 import { SCOPE_LABELS, formatInterval, formatSigned } from './result-table.ts';
 import type { ResultTable } from './result-table.ts';
-import { excludesZero, mean } from './statistics.ts';
-import type { Interval } from './statistics.ts';
+import { excludesZero, mean } from '../domain/statistics.ts';
+import type { Interval } from '../domain/statistics.ts';
 
 export interface ReportInput {
   readonly title: string;

@@ -6,8 +6,8 @@ import { escapeHtml } from './charts.ts';
 import type { Measure, MeasureIntervals } from './comparison.ts';
 import { SCOPE_LABELS, formatInterval, formatRatio, formatScore, formatSigned, rowLetter } from './result-table.ts';
 import type { ResultRow, ResultTable } from './result-table.ts';
-import { excludesZero } from './statistics.ts';
-import type { Interval } from './statistics.ts';
+import { excludesZero } from '../domain/statistics.ts';
+import type { Interval } from '../domain/statistics.ts';
 
 const SCORE_MEASURES = [
   'samplePrecision',

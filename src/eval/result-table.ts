@@ -5,8 +5,8 @@
 import type { MeasureIntervals } from './comparison.ts';
 import type { RankingIntervals, RankingSummary } from './line-scores.ts';
 import type { Scores } from './scores.ts';
-import { excludesZero } from './statistics.ts';
-import type { Interval } from './statistics.ts';
+import { excludesZero } from '../domain/statistics.ts';
+import type { Interval } from '../domain/statistics.ts';
 
 export interface ResultRow {
   readonly label: string;

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { scoreFindings } from '../reward/detection.ts';
 import { compareResults, intervalsOf } from './comparison.ts';
 import { isElsewhereKind, restrictToKinds, scoreResults } from './scores.ts';
-import { excludesZero } from './statistics.ts';
+import { excludesZero } from '../domain/statistics.ts';
 import { makeResult as result, makeTask } from './tasks.fixture.ts';
 
 const two = makeTask('two', [

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { readVectors } from './read-vectors.fixture.ts';
+import { readVectors } from '../../test/read-vectors.fixture.ts';
 import { groupId } from '../domain/ids.ts';
 import type { Outcome } from '../domain/rollout.ts';
 import { centre, computeAdvantages } from './advantage.ts';

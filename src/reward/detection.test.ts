@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { readVectors } from './read-vectors.fixture.ts';
+import { readVectors } from '../../test/read-vectors.fixture.ts';
 import type { Finding, Submission } from '../domain/finding.ts';
 import type { Bug, BugCategory } from '../domain/task.ts';
 import { matchFindings, samplePrecisionRecall, scoreFindings } from './detection.ts';

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { readVectors } from './read-vectors.fixture.ts';
+import { readVectors } from '../../test/read-vectors.fixture.ts';
 import { HoneError } from '../domain/errors.ts';
 import { fBeta, fBetaGradient, linearise, normalisedReward } from './f-beta.ts';
 
