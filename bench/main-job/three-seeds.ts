@@ -10,7 +10,7 @@ import { compareResults, intervalsOf } from '../../src/eval/comparison.ts';
 import { readStepEvents } from '../../src/eval/events.ts';
 import { isElsewhereKind, restrictToKinds } from '../../src/eval/scores.ts';
 import type { TaskResult } from '../../src/eval/scores.ts';
-import type { Interval } from '../../src/eval/statistics.ts';
+import type { Interval } from '../../src/domain/statistics.ts';
 import { readEvents } from '../../src/run/run-folder.ts';
 
 const SEEDS = [1, 2, 3];
