@@ -2,6 +2,7 @@
  * The Harness port: the agent that ships. It gets a task's environment and an OpenAI-compatible base URL, and never
  * learns whether it is being trained.
  */
+import type { Effort } from './effort.ts';
 import type { Submission } from './finding.ts';
 import type { Task } from './task.ts';
 
@@ -9,6 +10,8 @@ export interface Budget {
   readonly maxTurns: number;
   /** Completion tokens that the model may write in the whole episode. */
   readonly maxTokens: number;
+  /** Declarations that may be shown in the whole episode; absent = the harness's own bound. */
+  readonly maxLookups?: number;
   readonly maxSeconds: number;
 }
 
@@ -18,6 +21,8 @@ export interface HarnessContext {
   readonly apiKey: string;
   readonly model: string;
   readonly budget: Budget;
+  /** The level to be told to the model at the top of its opening message; absent = the model is told none. */
+  readonly effort?: Effort;
   readonly signal: AbortSignal;
 }
 

@@ -23,7 +23,7 @@ export interface CheckHarnessOptions {
   readonly lookups: 'on' | 'off';
   /** Called once an episode, and not at all when look-ups are off. */
   readonly openPackage: (name: string) => Promise<PackageView>;
-  /** Sweep: declarations that may be shown for one changed line, and for the whole task. */
+  /** Sweep: declarations that may be shown for one changed line, and for the whole task where the budget names no number. */
   readonly lookupsPerLine?: number;
   readonly lookupsPerTask?: number;
   /** Sweep: explain the format first, for models that were not trained on it. */
@@ -49,8 +49,9 @@ export function createCheckHarness({
           return runSweep(environment, client, {
             index: view?.index,
             lookupsPerLine,
-            lookupsPerTask,
+            lookupsPerTask: context.budget.maxLookups ?? lookupsPerTask,
             withInstructions: instructions === 'on',
+            effort: context.effort,
           });
         case 'report':
           return runReport(environment, client, {
@@ -58,6 +59,8 @@ export function createCheckHarness({
               view === undefined
                 ? undefined
                 : { index: view.index, workspace: await Workspace.open(view.directory, environment) },
+            maxLookups: context.budget.maxLookups ?? Number.POSITIVE_INFINITY,
+            effort: context.effort,
           });
         default:
           return strategy satisfies never;

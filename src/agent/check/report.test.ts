@@ -4,6 +4,7 @@ import { join } from 'node:path';
 
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 
+import type { Effort } from '../../domain/effort.ts';
 import { createCheckHarness } from './harness.ts';
 import { numberedDiff } from './numbered-diff.ts';
 import { ENVIRONMENT, INDEX, INSTALLED_FILE, startScriptedModel } from './scripted-model.fixture.ts';
@@ -35,8 +36,15 @@ afterEach(async () => {
   for (const model of models.splice(0)) await model.close();
 });
 
-async function report(script: readonly Scripted[], options: { lookups?: 'on' | 'off'; maxTurns?: number } = {}) {
-  const model = await startScriptedModel(script, { budget: { maxTurns: options.maxTurns ?? 20 } });
+async function report(
+  script: readonly Scripted[],
+  options: { lookups?: 'on' | 'off'; maxTurns?: number; maxLookups?: number; effort?: Effort } = {},
+) {
+  const { lookups: _lookups, maxTurns = 20, maxLookups, effort } = options;
+  const model = await startScriptedModel(script, {
+    budget: { maxTurns, ...(maxLookups === undefined ? {} : { maxLookups }) },
+    ...(effort === undefined ? {} : { effort }),
+  });
   models.push(model);
   const harness = createCheckHarness({
     strategy: 'report',
@@ -89,6 +97,19 @@ describe('report', () => {
     // The workspace shows the file after the change.
     expect(answers[1]?.content).toContain('    5    for (let i = 0; i <= list.length; i++) {');
     expect(answers[2]?.content).toBe('lib/copy.js:11  return write(target, source);');
+  });
+
+  test('definitions end with the budget, and the level of effort stands before the change', async () => {
+    const definition: Scripted = { calls: [{ name: 'definition', arguments: { name: 'copy', line: 6 } }] };
+    const script = [definition, definition, submit()];
+    const { submission, last } = await report(script, { maxLookups: 1, effort: 'low' });
+    expect(submission.lookups).toHaveLength(1);
+    expect(last.filter(({ role }) => role === 'tool').at(1)?.content).toBe(
+      'No look-up is left; go on with what you have seen.',
+    );
+    expect(last[1]?.content).toMatch(/^effort: low\nPackage files@1\.0\.0/u);
+    const { submission: free } = await report(script);
+    expect(free.lookups).toHaveLength(2);
   });
 
   test('the final list may come as a fenced message, also an empty one', async () => {

@@ -5,10 +5,12 @@
  */
 import { receiverOnLine } from '../../code/line-names.ts';
 import type { PackageIndex } from '../../code/package-index.ts';
+import type { Effort } from '../../domain/effort.ts';
 import type { Finding, LookupRecord, Submission } from '../../domain/finding.ts';
 import { BUG_CATEGORIES } from '../../domain/task.ts';
 import type { Task } from '../../domain/task.ts';
 import type { ChatClient, Message, ToolCallMessage } from './chat-client.ts';
+import { effortLine } from './effort-line.ts';
 import { numberedDiff } from './numbered-diff.ts';
 import { readReport, readReportMessage, reportParameters } from './report-reply.ts';
 import type { ReportReading } from './report-reply.ts';
@@ -17,6 +19,10 @@ import type { ToolAnswer, Workspace } from './workspace.ts';
 export interface ReportOptions {
   /** Undefined = look-ups are off: only `submit` is offered. */
   readonly around: { readonly workspace: Workspace; readonly index: Pick<PackageIndex, 'lookUp'> } | undefined;
+  /** Declarations that `definition` may show in the whole episode. */
+  readonly maxLookups: number;
+  /** Told to the model in the opening message. */
+  readonly effort: Effort | undefined;
 }
 
 const INSTRUCTIONS = `You review one change to an npm package and report the bugs that this change introduces.
@@ -79,7 +85,7 @@ export async function runReport(
     { role: 'system', content: INSTRUCTIONS },
     {
       role: 'user',
-      content: `Package ${environment.package}@${environment.version}, function ${environment.functionName} in ${environment.file}:\n\n${numberedDiff(environment)}`,
+      content: `${effortLine(options.effort)}Package ${environment.package}@${environment.version}, function ${environment.functionName} in ${environment.file}:\n\n${numberedDiff(environment)}`,
     },
   ];
   const lookups: LookupRecord[] = [];
@@ -129,7 +135,7 @@ export async function runReport(
 async function answerCall(
   call: ToolCallMessage,
   environment: Task['environment'],
-  { around }: ReportOptions,
+  { around, maxLookups }: ReportOptions,
   lookups: LookupRecord[],
 ): Promise<string> {
   const { name } = call.function;
@@ -175,6 +181,7 @@ async function answerCall(
     case 'definition': {
       const wanted = text('name');
       if (wanted === undefined) return 'definition needs a name.';
+      if (lookups.length >= maxLookups) return 'No look-up is left; go on with what you have seen.';
       const from = line('line') ?? environment.changes[0]?.line ?? environment.startLine;
       const changedText = environment.lines[from - environment.startLine] ?? '';
       const receiver = receiverOnLine(changedText, wanted);

@@ -6,6 +6,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 import type { PackageIndex } from '../../code/package-index.ts';
+import type { Effort } from '../../domain/effort.ts';
 import type { HarnessContext } from '../../domain/harness.ts';
 import type { Task } from '../../domain/task.ts';
 
@@ -32,7 +33,12 @@ export interface ScriptedModel {
 /** Answers the n-th request with the n-th entry; every reply costs `tokensPerReply` completion tokens. */
 export async function startScriptedModel(
   script: readonly Scripted[],
-  options: { budget?: Partial<HarnessContext['budget']>; signal?: AbortSignal; tokensPerReply?: number } = {},
+  options: {
+    budget?: Partial<HarnessContext['budget']>;
+    effort?: Effort;
+    signal?: AbortSignal;
+    tokensPerReply?: number;
+  } = {},
 ): Promise<ScriptedModel> {
   const requests: ScriptedModel['requests'][number][] = [];
   const server = createServer((request, response) => {
@@ -92,6 +98,7 @@ export async function startScriptedModel(
       model: 'scripted',
       budget: { maxTurns: 20, maxTokens: 1000, maxSeconds: 30, ...options.budget },
       signal: options.signal ?? new AbortController().signal,
+      ...(options.effort === undefined ? {} : { effort: options.effort }),
     },
     close: () =>
       new Promise((resolve) => {

@@ -2,11 +2,13 @@
  * The texts of a sweep conversation, and how its replies are read. Pure: the harness sends these texts, pre-training
  * writes examples with them, and evaluation scores lines with them, so all three see the same bytes.
  *
- *   user       the function as a word diff, then the first changed line again, then the names that may be looked up
+ *   user       (where the owner names levels of effort) `effort: <level>`; the function as a word diff, then the first changed line again, then the names that may be looked up
  *   assistant  ok | <category> | look <n>
  *   user       (after a look-up) the declaration, and `?` again; (else) the next changed line
  */
+import { effortLine } from './effort-line.ts';
 import { wordDiff } from '../../code/word-diff.ts';
+import type { Effort } from '../../domain/effort.ts';
 import { BUG_CATEGORIES } from '../../domain/task.ts';
 import type { BugCategory, ChangedLine, Task } from '../../domain/task.ts';
 
@@ -53,8 +55,8 @@ export function sweepQuestion(change: ChangedLine, names: readonly string[]): st
   return list === '' ? `? ${line}` : `? ${line}\n${list}`;
 }
 
-export function sweepOpening(environment: Task['environment'], firstQuestion: string): string {
-  return `${sweepListing(environment)}\n${firstQuestion}`;
+export function sweepOpening(environment: Task['environment'], firstQuestion: string, effort?: Effort): string {
+  return `${effortLine(effort)}${sweepListing(environment)}\n${firstQuestion}`;
 }
 
 /** What is shown after a look-up: the declaration, and the question again. */

@@ -83,6 +83,21 @@ describe('sweep', () => {
     expect(stubborn.submission).toMatchObject({ valid: false, end: 'malformed', turns: 4 });
   });
 
+  test("the budget's number of look-ups goes before the harness's own, 0 included", async () => {
+    const none = await sweep(['look 1', 'ok', 'ok'], { budget: { maxLookups: 0 } });
+    expect(none.submission).toMatchObject({ valid: true, end: 'finished', lookups: [] });
+    expect(none.last[2]?.content).toBe(sweepLookupAnswer(NO_LOOKUP_LEFT));
+    const one = await sweep(['look 1', 'ok', 'look 1', 'ok'], { budget: { maxLookups: 1 }, lookupsPerTask: 6 });
+    expect(one.submission.lookups).toHaveLength(1);
+  });
+
+  test('a level of effort is told once, at the top of the opening message, and nothing else changes', async () => {
+    const { last: plain } = await sweep(['ok', 'ok']);
+    const { last: told } = await sweep(['ok', 'ok'], { effort: 'low' });
+    expect(told[0]?.content).toBe(`effort: low\n${plain[0]?.content}`);
+    expect(told.slice(1)).toEqual(plain.slice(1));
+  });
+
   test('without look-ups no names are listed, no package is opened, and look is malformed', async () => {
     const { submission, opened, last } = await sweep(['look 1', 'ok', 'ok'], { lookups: 'off' });
     expect(opened).toBe(0);

@@ -5,6 +5,7 @@
  */
 import { namesOnLine } from '../../code/line-names.ts';
 import type { PackageIndex } from '../../code/package-index.ts';
+import type { Effort } from '../../domain/effort.ts';
 import type { Finding, LineVerdict, LookupRecord, Submission } from '../../domain/finding.ts';
 import type { Task } from '../../domain/task.ts';
 import type { ChatClient, Message } from './chat-client.ts';
@@ -28,6 +29,8 @@ export interface SweepOptions {
   readonly lookupsPerTask: number;
   /** For models that were not trained on the format. */
   readonly withInstructions: boolean;
+  /** Told to the model in the opening message. */
+  readonly effort: Effort | undefined;
 }
 
 export async function runSweep(
@@ -53,7 +56,10 @@ export async function runSweep(
   for (const [position, change] of changes.entries()) {
     const names = options.index === undefined ? [] : namesOnLine(change);
     const question = sweepQuestion(change, names);
-    messages.push({ role: 'user', content: position === 0 ? sweepOpening(environment, question) : question });
+    messages.push({
+      role: 'user',
+      content: position === 0 ? sweepOpening(environment, question, options.effort) : question,
+    });
     let lineLookups = 0;
     let wasRefused = false;
     for (;;) {
