@@ -1,0 +1,150 @@
+/**
+ * Where training would end on a frontier that got better: for each alpha the one point in its direction, for a fixed price the
+ * point whose slope is that price. How the frontier gets better is an assumption of the caller, one of three laws.
+ * Without improvement every alpha lands where it started, and a fixed price does only if it is the slope there.
+ */
+import { HoneError } from '../domain/errors.ts';
+import type { Curve } from './smooth-curve.ts';
+
+/**
+ * What p percent better means. `success`: p % more success at equal cost, s1(c) = min(1, (1 + p/100) s(c)). `failures`: p %
+ * fewer failures at equal cost, s1(c) = 1 - (1 - p/100)(1 - s(c)). `cost`: the same success for p % less, s1(c) = s(c / (1 - p/100)).
+ */
+export const IMPROVEMENT_LAWS = ['success', 'failures', 'cost'] as const;
+export type ImprovementLaw = (typeof IMPROVEMENT_LAWS)[number];
+
+export interface Improvement {
+  readonly law: ImprovementLaw;
+  /** From 0 up; below 100 for `failures` and `cost`. */
+  readonly percent: number;
+}
+
+export interface BasePoint {
+  readonly cost: number;
+  readonly success: number;
+}
+
+export interface Landing {
+  readonly cost: number;
+  readonly success: number;
+  /** u = success / s0 - 1. */
+  readonly successGain: number;
+  /** v = 1 - cost / c0. */
+  readonly costSaving: number;
+  /** Slope of the new frontier at the landing: the price that holds the policy there. */
+  readonly price: number;
+}
+
+/** Throws `invalid-config` on a percentage out of range. */
+export function checkImprovement({ law, percent }: Improvement): void {
+  const most = law === 'success' ? 1000 : 99;
+  if (!(percent >= 0 && percent <= most))
+    throw new HoneError(
+      'invalid-config',
+      `An improvement of ${percent} % by the law ${law} is not from 0 to ${most}.`,
+      {
+        cure: 'Give percentages such as --improve 10,25,50.',
+      },
+    );
+}
+
+/** The frontier after the improvement; concave and rising where the old one was. Throws as checkImprovement. */
+export function improveCurve(curve: Curve, improvement: Improvement): Curve {
+  checkImprovement(improvement);
+  const share = improvement.percent / 100;
+  switch (improvement.law) {
+    case 'success':
+      return {
+        value: (cost) => Math.min(1, (1 + share) * curve.value(cost)),
+        slope: (cost) => ((1 + share) * curve.value(cost) < 1 ? (1 + share) * curve.slope(cost) : 0),
+      };
+    case 'failures':
+      return {
+        value: (cost) => 1 - (1 - share) * (1 - curve.value(cost)),
+        slope: (cost) => (1 - share) * curve.slope(cost),
+      };
+    case 'cost':
+      return {
+        value: (cost) => curve.value(cost / (1 - share)),
+        slope: (cost) => curve.slope(cost / (1 - share)) / (1 - share),
+      };
+    default:
+      return improvement.law satisfies never;
+  }
+}
+
+/**
+ * The point of `curve` with (1 - alpha) s/s0 + alpha c/c0 = 1: there (saving, gain) is parallel to (1 - alpha, alpha), and the
+ * rule on the price stands still. The left side rises with cost, so there is one (the cheapest, where the curve is flat).
+ * `curve` lies on or above the base point; cost 0 when success at no cost exceeds what alpha asks for. Throws on a base
+ * or an alpha out of range.
+ */
+export function landSteered(curve: Curve, { base, alpha }: { base: BasePoint; alpha: number }): Landing {
+  checkBase(base);
+  if (!(alpha >= 0 && alpha <= 1))
+    throw new HoneError('invalid-config', `alpha is ${alpha}, not from 0 to 1.`, {
+      cure: '0 keeps success and saves cost, 1 keeps cost and gains success.',
+    });
+  const isReached = (cost: number): boolean =>
+    (1 - alpha) * (curve.value(cost) / base.success - 1) + alpha * (cost / base.cost - 1) >= 0;
+  return landingAt(curve, { base, cost: bisect(isReached, [0, base.cost]) });
+}
+
+/**
+ * Where a policy that pays `price` for a unit of cost ends on `curve`: its slope there is the price. Cost 0 where the price
+ * exceeds the slope everywhere: the policy stops trying. Throws on a base or a price that is not above 0.
+ */
+export function landFixed(curve: Curve, { base, price }: { base: BasePoint; price: number }): Landing {
+  checkBase(base);
+  if (!(price > 0 && Number.isFinite(price)))
+    throw new HoneError('invalid-config', `A price of cost is ${price}, not a finite number above 0.`, {
+      cure: 'Give the success that one unit of cost buys at the start.',
+    });
+  const isTooDear = (cost: number): boolean => curve.slope(cost) <= price;
+  // From where the curve begins to rise: below it there is nothing to buy.
+  const start = bisect((cost) => curve.value(cost) > 0, [0, base.cost]);
+  if (isTooDear(start * (1 + 1e-9))) return landingAt(curve, { base, cost: 0 });
+  let end = base.cost;
+  while (!isTooDear(end)) end *= 2;
+  return landingAt(curve, { base, cost: bisect(isTooDear, [start, end]) });
+}
+
+/** c s'(c) / s(c): the percentage of success that one per cent of cost buys at the base point. */
+export function elasticityAt(curve: Curve, base: BasePoint): number {
+  return (curve.slope(base.cost) * base.cost) / base.success;
+}
+
+export function landingAt(curve: Curve, { base, cost }: { base: BasePoint; cost: number }): Landing {
+  const success = curve.value(cost);
+  return {
+    cost,
+    success,
+    successGain: success / base.success - 1,
+    costSaving: 1 - cost / base.cost,
+    price: curve.slope(cost),
+  };
+}
+
+function checkBase({ cost, success }: BasePoint): void {
+  if (!(cost > 0 && Number.isFinite(cost)))
+    throw new HoneError('invalid-config', `The base cost c0 is ${cost}, not a finite number above 0.`, {
+      cure: 'Changes are relative to it: measure the cost of the starting policy.',
+    });
+  if (!(success > 0 && success <= 1))
+    throw new HoneError('invalid-config', `The base success s0 is ${success}, not above 0 and at most 1.`, {
+      cure: 'Changes are relative to it: take tasks that the starting policy solves now and then.',
+    });
+}
+
+/** The lowest value in the range where a condition that stays true holds, to the last bit; the end when it never does. */
+function bisect(isTrue: (value: number) => boolean, [low, high]: readonly [number, number]): number {
+  if (isTrue(low)) return low;
+  let below = low;
+  let above = high;
+  for (;;) {
+    const middle = below + (above - below) / 2;
+    if (middle <= below || middle >= above) return above;
+    if (isTrue(middle)) above = middle;
+    else below = middle;
+  }
+}
