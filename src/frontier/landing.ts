@@ -4,6 +4,9 @@
  * Without improvement every alpha lands where it started, and a fixed price does only if it is the slope there.
  */
 import { HoneError } from '../domain/errors.ts';
+import { statedReference } from '../reward/reference.ts';
+import { relativeGains, requireAlpha } from '../reward/relative-gain.ts';
+import type { Gains, Operating } from '../reward/relative-gain.ts';
 import type { Curve } from './smooth-curve.ts';
 
 /**
@@ -19,18 +22,8 @@ export interface Improvement {
   readonly percent: number;
 }
 
-export interface BasePoint {
-  readonly cost: number;
-  readonly success: number;
-}
-
-export interface Landing {
-  readonly cost: number;
-  readonly success: number;
-  /** u = success / s0 - 1. */
-  readonly successGain: number;
-  /** v = 1 - cost / c0. */
-  readonly costSaving: number;
+/** A point of the new frontier, with its gains over the base. */
+export interface Landing extends Operating, Gains {
   /** Slope of the new frontier at the landing: the price that holds the policy there. */
   readonly price: number;
 }
@@ -55,19 +48,25 @@ export function improveCurve(curve: Curve, improvement: Improvement): Curve {
   switch (improvement.law) {
     case 'success':
       return {
+        start: curve.start,
         value: (cost) => Math.min(1, (1 + share) * curve.value(cost)),
         slope: (cost) => ((1 + share) * curve.value(cost) < 1 ? (1 + share) * curve.slope(cost) : 0),
       };
     case 'failures':
       return {
+        start: curve.start,
         value: (cost) => 1 - (1 - share) * (1 - curve.value(cost)),
         slope: (cost) => (1 - share) * curve.slope(cost),
       };
-    case 'cost':
+    case 'cost': {
+      const start = curve.start * (1 - share);
       return {
+        start,
         value: (cost) => curve.value(cost / (1 - share)),
-        slope: (cost) => curve.slope(cost / (1 - share)) / (1 - share),
+        // The division must not fall below the old start by rounding.
+        slope: (cost) => (cost < start ? 0 : curve.slope(Math.max(cost / (1 - share), curve.start)) / (1 - share)),
       };
+    }
     default:
       return improvement.law satisfies never;
   }
@@ -79,12 +78,9 @@ export function improveCurve(curve: Curve, improvement: Improvement): Curve {
  * `curve` lies on or above the base point; cost 0 when success at no cost exceeds what alpha asks for. Throws on a base
  * or an alpha out of range.
  */
-export function landSteered(curve: Curve, { base, alpha }: { base: BasePoint; alpha: number }): Landing {
-  checkBase(base);
-  if (!(alpha >= 0 && alpha <= 1))
-    throw new HoneError('invalid-config', `alpha is ${alpha}, not from 0 to 1.`, {
-      cure: '0 keeps success and saves cost, 1 keeps cost and gains success.',
-    });
+export function landSteered(curve: Curve, { base, alpha }: { base: Operating; alpha: number }): Landing {
+  statedReference(base);
+  requireAlpha(alpha);
   const isReached = (cost: number): boolean =>
     (1 - alpha) * (curve.value(cost) / base.success - 1) + alpha * (cost / base.cost - 1) >= 0;
   return landingAt(curve, { base, cost: bisect(isReached, [0, base.cost]) });
@@ -94,46 +90,32 @@ export function landSteered(curve: Curve, { base, alpha }: { base: BasePoint; al
  * Where a policy that pays `price` for a unit of cost ends on `curve`: its slope there is the price. Cost 0 where the price
  * exceeds the slope everywhere: the policy stops trying. Throws on a base or a price that is not above 0.
  */
-export function landFixed(curve: Curve, { base, price }: { base: BasePoint; price: number }): Landing {
-  checkBase(base);
+export function landFixed(curve: Curve, { base, price }: { base: Operating; price: number }): Landing {
+  statedReference(base);
   if (!(price > 0 && Number.isFinite(price)))
     throw new HoneError('invalid-config', `A price of cost is ${price}, not a finite number above 0.`, {
       cure: 'Give the success that one unit of cost buys at the start.',
     });
   const isTooDear = (cost: number): boolean => curve.slope(cost) <= price;
-  // From where the curve begins to rise: below it there is nothing to buy.
-  const start = bisect((cost) => curve.value(cost) > 0, [0, base.cost]);
-  if (isTooDear(start * (1 + 1e-9))) return landingAt(curve, { base, cost: 0 });
+  if (isTooDear(curve.start)) return landingAt(curve, { base, cost: 0 });
   let end = base.cost;
   while (!isTooDear(end)) end *= 2;
-  return landingAt(curve, { base, cost: bisect(isTooDear, [start, end]) });
+  return landingAt(curve, { base, cost: bisect(isTooDear, [curve.start, end]) });
 }
 
 /** c s'(c) / s(c): the percentage of success that one per cent of cost buys at the base point. */
-export function elasticityAt(curve: Curve, base: BasePoint): number {
+export function elasticityAt(curve: Curve, base: Operating): number {
   return (curve.slope(base.cost) * base.cost) / base.success;
 }
 
-export function landingAt(curve: Curve, { base, cost }: { base: BasePoint; cost: number }): Landing {
+export function landingAt(curve: Curve, { base, cost }: { base: Operating; cost: number }): Landing {
   const success = curve.value(cost);
   return {
     cost,
     success,
-    successGain: success / base.success - 1,
-    costSaving: 1 - cost / base.cost,
+    ...relativeGains({ success, cost }, base),
     price: curve.slope(cost),
   };
-}
-
-function checkBase({ cost, success }: BasePoint): void {
-  if (!(cost > 0 && Number.isFinite(cost)))
-    throw new HoneError('invalid-config', `The base cost c0 is ${cost}, not a finite number above 0.`, {
-      cure: 'Changes are relative to it: measure the cost of the starting policy.',
-    });
-  if (!(success > 0 && success <= 1))
-    throw new HoneError('invalid-config', `The base success s0 is ${success}, not above 0 and at most 1.`, {
-      cure: 'Changes are relative to it: take tasks that the starting policy solves now and then.',
-    });
 }
 
 /** The lowest value in the range where a condition that stays true holds, to the last bit; the end when it never does. */

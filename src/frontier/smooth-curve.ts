@@ -6,6 +6,8 @@
 import { HoneError } from '../domain/errors.ts';
 
 export interface Curve {
+  /** The cost that success begins to rise from; it is flat below. */
+  readonly start: number;
   /** Success at a mean cost from 0 up. */
   value(cost: number): number;
   /** Success that one more unit of cost buys there. */
@@ -47,6 +49,7 @@ export function smoothCurve(points: readonly CurvePoint[]): MeasuredCurve {
     return index;
   };
   return {
+    start: costs[0] ?? 0,
     from: first.cost,
     to: last.cost,
     value(cost) {
