@@ -1,8 +1,8 @@
 /** The mean field against the golden runs, the figures of the whole grid, and its fixed points. */
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 
 import { readVectors, vectorError } from '../../test/read-vectors.fixture.ts';
-import { createMeanField, meanFieldStudy } from './mean-field.ts';
+import { createMeanField } from './mean-field.ts';
 import { studyPlan } from './study-plan.fixture.ts';
 import { RECORD_COLUMNS } from './study-record.ts';
 

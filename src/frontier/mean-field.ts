@@ -61,10 +61,7 @@ export function createMeanField(plan: StudyPlan, arm: StudyArm): (candidates: Ca
     const start = toyStart({ pGood, pBad });
     const startSuccesses = Float64Array.from(start.successes);
     const startPrices = Float64Array.from(start.prices, (price) => price * arm.slopeFactor);
-    resetController(controller, {
-      references: start.costs.map((cost, effort) => ({ success: startSuccesses[effort]!, cost })),
-      referenceRollouts: plan.referenceRollouts,
-    });
+    resetController(controller, start, plan.referenceRollouts);
     parameters.fill(0);
     firstMoments.fill(0);
     secondMoments.fill(0);
@@ -91,8 +88,9 @@ export function createMeanField(plan: StudyPlan, arm: StudyArm): (candidates: Ca
         const slope = q * pGood * good * good + (1 - q) * pBad * bad * bad;
         actionValue += goodSuccess - badSuccess;
         gradient[2 + effort] = (cost * (slope - price)) / efforts;
-        successGains[effort] = (q * goodSuccess + (1 - q) * badSuccess) / startSuccesses[effort]! - 1;
-        costSavings[effort] = 1 - cost / startCost;
+        const startSuccess = startSuccesses[effort]!;
+        successGains[effort] = (q * goodSuccess + (1 - q) * badSuccess - startSuccess) / startSuccess;
+        costSavings[effort] = (startCost - cost) / startCost;
         if (isRecorded) {
           values[row * columns + 1 + effort] = cost;
           values[row * columns + 1 + efforts + effort] = price;
