@@ -1,0 +1,115 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+
+import { smoothCurve } from './smooth-curve.ts';
+import type { CurvePoint } from './smooth-curve.ts';
+
+/** Points of s = pc / (1 + pc), with its slopes. */
+function hyperbola(chance: number, costs: readonly number[]): CurvePoint[] {
+  return costs.map((cost) => ({
+    cost,
+    success: (chance * cost) / (1 + chance * cost),
+    slope: chance / (1 + chance * cost) ** 2,
+  }));
+}
+
+describe('smoothCurve', () => {
+  it('goes through its points with their slopes', () => {
+    const points = hyperbola(0.2, [2, 6, 15]);
+    const curve = smoothCurve(points);
+    for (const { cost, success, slope } of points) {
+      expect(curve.value(cost)).toBeCloseTo(success, 14);
+      expect(curve.slope(cost)).toBeCloseTo(slope, 14);
+    }
+    expect(curve).toMatchObject({ start: 0, from: 2, to: 15 });
+    expect(curve.value(0)).toBe(0);
+  });
+
+  it('is near the true curve between its points, and beyond the last', () => {
+    const curve = smoothCurve(hyperbola(0.2, [2, 6, 15]));
+    for (const cost of [2.5, 4, 8, 12]) {
+      const truth = (0.2 * cost) / (1 + 0.2 * cost);
+      expect(Math.abs(curve.value(cost) / truth - 1)).toBeLessThan(0.02);
+    }
+    // The tail of pc / (1 + pc) is reached where its room, cost + 1 / p, is within the last cost: never beyond it.
+    expect(curve.value(1e9)).toBeLessThanOrEqual(1);
+    expect(curve.value(Infinity)).toBeCloseTo(0.75 + 15 * (0.2 / 16), 12);
+    expect(curve.value(20)).toBeGreaterThan(curve.value(15));
+  });
+
+  it('never falls, never bends upwards, and its slope is its derivative, for any concave points', () => {
+    const rises = fc.array(
+      fc.record({
+        width: fc.double({ min: 0.1, max: 10, noNaN: true }),
+        share: fc.double({ min: 0.1, max: 0.9, noNaN: true }),
+      }),
+      { minLength: 1, maxLength: 6 },
+    );
+    fc.assert(
+      fc.property(rises, fc.double({ min: 0.2, max: 3, noNaN: true }), (steps, firstCost) => {
+        // Slopes fall by a share at every point, and chords lie between them.
+        const points: CurvePoint[] = [{ cost: firstCost, success: 0.01, slope: 1e-3 }];
+        for (const { width, share } of steps) {
+          const last = points.at(-1) ?? { cost: 0, success: 0, slope: 0 };
+          const chord = last.slope * (0.3 + 0.7 * share);
+          points.push({ cost: last.cost + width, success: last.success + chord * width, slope: chord * share });
+        }
+        const curve = smoothCurve(points);
+        const end = 2 * curve.to;
+        const grid = Array.from(
+          { length: 400 },
+          (_, index) => curve.start + ((index + 0.5) / 400) * (end - curve.start),
+        );
+        for (const [index, cost] of grid.entries()) {
+          const next = grid[index + 1] ?? cost;
+          expect(curve.value(next)).toBeGreaterThanOrEqual(curve.value(cost) - 1e-15);
+          expect(curve.slope(next)).toBeLessThanOrEqual(curve.slope(cost) + 1e-12);
+          const area =
+            curve.value(next) - curve.value(cost) - ((curve.slope(next) + curve.slope(cost)) / 2) * (next - cost);
+          // Exact on one quadratic; at a knot or in the tail within the change of slope times the width.
+          expect(Math.abs(area)).toBeLessThanOrEqual((curve.slope(cost) - curve.slope(next)) * (next - cost) + 1e-14);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it('keeps a corner where a slope is the chord itself', () => {
+    const curve = smoothCurve([
+      { cost: 1, success: 0.2, slope: 0.2 },
+      { cost: 2, success: 0.3, slope: 0.1 },
+      { cost: 3, success: 0.3, slope: 0 },
+    ]);
+    expect(curve.value(1.5)).toBeCloseTo(0.25, 14);
+    expect(curve.value(2.5)).toBeCloseTo(0.3, 14);
+    expect(curve.slope(2.5)).toBe(0);
+    expect(curve.value(9)).toBe(0.3);
+  });
+
+  it('starts where the first line reaches no success when the first slope is too steep for the origin', () => {
+    const curve = smoothCurve([
+      { cost: 10, success: 0.1, slope: 0.05 },
+      { cost: 20, success: 0.4, slope: 0.01 },
+    ]);
+    expect(curve.start).toBeCloseTo(8, 12);
+    expect(curve.value(5)).toBe(0);
+    expect(curve.slope(5)).toBe(0);
+    expect(curve.value(9)).toBeCloseTo(0.05, 12);
+  });
+
+  it.each([
+    [[{ cost: 0, success: 0.1, slope: 1 }], 'A point of the curve has the cost 0, not a finite number above 0.'],
+    [[{ cost: 1, success: 1.2, slope: 1 }], 'A point of the curve has the success 1.2, not from 0 to 1.'],
+    [[{ cost: 1, success: 0.1, slope: Number.NaN }], 'A point of the curve has the slope NaN, not a number from 0 up.'],
+    [
+      [
+        { cost: 1, success: 0.1, slope: 0.1 },
+        { cost: 2, success: 0.5, slope: 0 },
+      ],
+      'The points at cost 1 and 2 are not those of a concave curve: slope 0.1, chord 0.4, slope 0.',
+    ],
+    [[], 'A curve needs at least 1 point, got 0.'],
+  ])('refuses %j', (points, message) => {
+    expect(() => smoothCurve(points)).toThrow(message);
+  });
+});
