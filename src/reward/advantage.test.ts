@@ -1,62 +1,212 @@
-/** Advantages: vectors, groups by id, the raw outcome as filter, lost members out of everything. */
+/** Advantages: vectors, groups by id, the raw outcome as filter, lost members out of everything, and cheating never pays. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { readVectors } from '../../test/read-vectors.fixture.ts';
+import { readVectors, vectorError } from '../../test/read-vectors.fixture.ts';
 import { groupId } from '../domain/ids.ts';
 import type { Outcome } from '../domain/rollout.ts';
-import { centre, computeAdvantages } from './advantage.ts';
-import type { GroupMember } from './advantage.ts';
+import { computeAdvantages, groupDropReason, steeringWarnings } from './advantage.ts';
+import type { AdvantageOptions, GroupMember } from './advantage.ts';
+
+const BASELINES = ['mean', 'leave-one-out', 'length-weighted', 'effort'] as const;
+const DEVIATIONS = ['none', 'group', 'effort'] as const;
 
 function outcome(precision: number, recall: number, rest: Partial<Outcome> = {}): Outcome {
   return { truePositives: 0, predicted: 0, actual: 0, precision, recall, valid: true, cheated: false, ...rest };
 }
 
-function member(group: string, reward: number, raw = outcome(reward, reward)): GroupMember {
-  return { groupId: groupId(group), status: 'completed', reward, outcome: raw };
+function cost(sampledTokens: number): GroupMember['cost'] {
+  return { tokens: sampledTokens, sampledTokens, turns: 1, toolSeconds: 0 };
 }
 
-const lost = (group: string): GroupMember => ({ groupId: groupId(group), status: 'infra-failed' });
+function member(group: string, reward: number, raw = outcome(reward, reward)): GroupMember {
+  return {
+    groupId: groupId(group),
+    status: 'completed',
+    reward,
+    outcome: raw,
+    effort: 'standard',
+    cost: cost(10),
+  };
+}
 
-describe('centre', () => {
-  it.each(readVectors<{ R: number[] }, { leaveOneOut: number[]; popStd: number; advMean: number[] }>('baseline'))(
-    'meets the vector $in.R',
-    ({ in: { R }, out }) => {
-      const close = (actual: readonly number[], expected: readonly number[]): void => {
-        expect(actual.length).toBe(expected.length);
-        for (const [index, value] of actual.entries())
-          expect(Math.abs(value - (expected[index] ?? Number.NaN))).toBeLessThanOrEqual(1e-12);
-      };
-      close(centre(R), out.advMean);
-      close(
-        centre(R, { baseline: 'leave-one-out' }),
-        R.map((reward, index) => reward - (out.leaveOneOut[index] ?? Number.NaN)),
-      );
-      close(
-        centre(R, { normaliseDeviation: true }),
-        out.advMean.map((advantage) => (out.popStd === 0 ? 0 : advantage / out.popStd)),
-      );
-    },
-  );
+const cheat = (group: string): GroupMember => member(group, 0, outcome(1, 1, { cheated: true }));
 
-  const rewards = fc.array(fc.double({ min: -1, max: 1, noNaN: true }), { minLength: 2, maxLength: 16 });
+const lost = (group: string): GroupMember => ({
+  groupId: groupId(group),
+  status: 'infra-failed',
+  effort: 'standard',
+  cost: cost(0),
+});
 
-  it('sums to 0, and leave-one-out is n/(n-1) of it', () => {
+/** A group of these rewards in which raw outcomes differ, so that it is never dropped. */
+function groupOf(rewards: readonly number[], lengths: readonly number[] = []): GroupMember[] {
+  return rewards.map((reward, index) => ({
+    ...member('g', reward, outcome(index / rewards.length, 0)),
+    cost: cost(lengths[index] ?? 10),
+  }));
+}
+
+describe('the vectors', () => {
+  type Output = { leaveOneOut: number[]; popStd: number; advMean: number[]; advLW: number[] };
+  it.each(readVectors<{ R: number[]; L: number[] }, Output>('baseline'))('meet $in', ({ in: { R, L }, out }) => {
+    const check = (options: AdvantageOptions, expected: readonly number[]): void => {
+      const { values } = computeAdvantages(groupOf(R, L), options);
+      expect(values.length).toBe(expected.length);
+      for (const [index, value] of values.entries())
+        expect(vectorError(value ?? Number.NaN, expected[index] ?? Number.NaN)).toBeLessThanOrEqual(1e-12);
+    };
+    check({}, out.advMean);
+    check({ baseline: 'effort' }, out.advMean);
+    check({ baseline: 'length-weighted' }, out.advLW);
+    check(
+      { baseline: 'leave-one-out' },
+      R.map((reward, index) => reward - (out.leaveOneOut[index] ?? Number.NaN)),
+    );
+    const divided = out.advMean.map((advantage) => (out.popStd === 0 ? 0 : advantage / out.popStd));
+    check({ deviation: 'group' }, divided);
+    check({ deviation: 'effort' }, divided);
+  });
+});
+
+describe('by any rule', () => {
+  it.each(BASELINES)('equal rewards have the advantage 0 exactly, with the baseline %s', (baseline) => {
+    for (const deviation of DEVIATIONS)
+      expect(computeAdvantages(groupOf([0.1, 0.1, 0.1]), { baseline, deviation }).values).toEqual([0, 0, 0]);
+  });
+
+  it('means are subtracted: the advantages of a group sum to 0', () => {
+    const rewards = fc.array(fc.double({ min: -1, max: 1, noNaN: true }), { minLength: 2, maxLength: 16 });
     fc.assert(
-      fc.property(rewards, (list) => {
-        const mean = centre(list);
-        const factor = list.length / (list.length - 1);
-        expect(Math.abs(mean.reduce((sum, value) => sum + value, 0))).toBeLessThan(1e-12);
-        for (const [index, value] of centre(list, { baseline: 'leave-one-out' }).entries()) {
-          expect(Math.abs(value - factor * (mean[index] ?? Number.NaN))).toBeLessThan(1e-14);
-        }
+      fc.property(rewards, fc.constantFrom('mean' as const, 'leave-one-out' as const), (list, baseline) => {
+        const { values } = computeAdvantages(groupOf(list), { baseline });
+        expect(Math.abs(values.reduce<number>((sum, value) => sum + (value ?? Number.NaN), 0))).toBeLessThan(1e-12);
       }),
       { numRuns: 200, seed: 11 },
     );
   });
+});
 
-  it('gives exactly 0 for equal rewards, even where their mean rounds', () => {
-    expect(centre([0.1, 0.1, 0.1], { normaliseDeviation: true })).toEqual([0, 0, 0]);
+describe('by effort', () => {
+  const at = (effort: string, group: string, reward: number): GroupMember => ({ ...member(group, reward), effort });
+  const batch = [
+    at('low', 'a', 1),
+    at('low', 'a', 0),
+    at('low', 'b', 0),
+    at('low', 'b', 0.5),
+    at('high', 'c', 1),
+    at('high', 'c', 0.5),
+  ];
+
+  it('compares with the mean of the effort across groups', () => {
+    expect(computeAdvantages(batch, { baseline: 'effort' }).values).toEqual([
+      0.625, -0.375, -0.375, 0.125, 0.25, -0.25,
+    ]);
+  });
+
+  it('divides by the deviation of the effort across groups, and so weighs its tasks alike', () => {
+    const plain = computeAdvantages(batch).values;
+    const divided = computeAdvantages(batch, { deviation: 'effort' }).values;
+    const ratios = divided.map((value, index) => (plain[index] ?? Number.NaN) / (value ?? Number.NaN));
+    // Of 1, 0, 0, 0.5 and of 1, 0.5.
+    const low = Math.sqrt((0.625 ** 2 + 2 * 0.375 ** 2 + 0.125 ** 2) / 4);
+    for (const [index, ratio] of ratios.entries()) expect(ratio).toBeCloseTo(index < 4 ? low : 0.25, 14);
+  });
+
+  it('refuses a group of two efforts, and reads no effort where no option does', () => {
+    const mixed = [at('low', 'a', 1), at('high', 'a', 0)];
+    expect(() => computeAdvantages(mixed, { baseline: 'effort' })).toThrow(/efforts low and high/);
+    expect(() => computeAdvantages(mixed, { deviation: 'effort' })).toThrow(/efforts low and high/);
+    expect(computeAdvantages(mixed).values).toEqual([0.5, -0.5]);
+  });
+
+  it('takes a batch in which everything was lost', () => {
+    expect(computeAdvantages([lost('a')], { baseline: 'effort', deviation: 'effort' }).values).toEqual([undefined]);
+  });
+});
+
+describe('cheating', () => {
+  it('is compared with honest failures that cost more than nothing, and does not beat them', () => {
+    const failure = outcome(0, 0);
+    const members = [member('a', 0.5, outcome(1, 0)), member('a', -0.25, failure), cheat('a')];
+    const { values, groups } = computeAdvantages(members);
+    expect(values).toEqual([0.5, -0.25, -0.25]);
+    expect(groups[0]?.rewardMean).toBeCloseTo(0.25 / 3, 15);
+  });
+
+  it('counts as 0 where every honest reward is above 0', () => {
+    expect(computeAdvantages([member('a', 1), member('a', 0.5), cheat('a')]).values).toEqual([0.5, 0, -0.5]);
+  });
+
+  it('never has an advantage above an honest member of its group', () => {
+    const members = fc
+      .array(
+        fc.record({
+          group: fc.constantFrom('a', 'b', 'c'),
+          reward: fc.double({ min: -2, max: 1, noNaN: true }),
+          precision: fc.double({ min: 0, max: 1, noNaN: true }),
+          tokens: fc.integer({ min: 1, max: 500 }),
+          kind: fc.constantFrom('honest', 'honest', 'cheated', 'lost'),
+        }),
+        { minLength: 2, maxLength: 20 },
+      )
+      .map((list) =>
+        list.map(({ group, reward, precision, tokens, kind }): GroupMember => {
+          if (kind === 'lost') return lost(group);
+          const base = kind === 'cheated' ? cheat(group) : member(group, reward, outcome(precision, 0));
+          return { ...base, effort: group === 'c' ? 'high' : 'low', cost: cost(tokens) };
+        }),
+      );
+    let compared = 0;
+    fc.assert(
+      fc.property(
+        members,
+        fc.constantFrom(...BASELINES),
+        fc.constantFrom(...DEVIATIONS),
+        (batch, baseline, deviation) => {
+          const { values } = computeAdvantages(batch, { baseline, deviation });
+          for (const [index, { outcome: raw, groupId: group }] of batch.entries()) {
+            const advantage = values[index];
+            if (raw?.cheated !== true || advantage === undefined) continue;
+            for (const [other, rival] of batch.entries()) {
+              const honest = values[other];
+              if (rival.groupId !== group || rival.outcome?.cheated !== false || honest === undefined) continue;
+              compared++;
+              expect(advantage).toBeLessThanOrEqual(honest);
+            }
+          }
+        },
+      ),
+      { numRuns: 500, seed: 12 },
+    );
+    expect(compared).toBeGreaterThan(500);
+  });
+});
+
+describe('groupDropReason', () => {
+  it('reads raw outcomes alone: members need no reward yet', () => {
+    const raw = (precision: number, recall: number): GroupMember => {
+      const { reward: _, ...rest } = member('a', 0, outcome(precision, recall));
+      return rest;
+    };
+    expect(groupDropReason([raw(0, 0), raw(0, 0)])).toBe('zero-variance');
+    expect(groupDropReason([raw(0, 0), raw(0, 1)])).toBeUndefined();
+    expect(groupDropReason([raw(0, 0), lost('a')])).toBe('too-few-members');
+    expect(groupDropReason([])).toBe('too-few-members');
+    expect(groupDropReason([raw(0, 0), cheat('a')])).toBe('zero-variance');
+    const { outcome: __, ...unverified } = raw(0, 0);
+    expect(() => groupDropReason([unverified])).toThrow(/has no outcome/);
+  });
+});
+
+describe('steeringWarnings', () => {
+  it('warns of the deviation of each group beside a steered price, and of nothing else', () => {
+    expect(steeringWarnings({ isSteered: true, deviation: 'group' })).toEqual([
+      expect.stringMatching(/'none' or 'effort'/),
+    ]);
+    expect(steeringWarnings({ isSteered: false, deviation: 'group' })).toEqual([]);
+    for (const deviation of ['none', 'effort'] as const)
+      expect(steeringWarnings({ isSteered: true, deviation })).toEqual([]);
   });
 });
 
@@ -114,8 +264,8 @@ describe('computeAdvantages', () => {
 
   it('refuses a scored rollout without a finite reward or without an outcome', () => {
     expect(() => computeAdvantages([member('a', Number.NaN), member('a', 1)])).toThrow(/has the reward NaN/);
-    expect(() =>
-      computeAdvantages([{ groupId: groupId('a'), status: 'completed', reward: 1 }, member('a', 1)]),
-    ).toThrow(/has no outcome/);
+    expect(() => computeAdvantages([{ ...lost('a'), status: 'completed', reward: 1 }, member('a', 1)])).toThrow(
+      /has no outcome/,
+    );
   });
 });

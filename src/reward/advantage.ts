@@ -2,19 +2,29 @@
  * Advantages within groups. A group is the rollouts that share a group id, wherever they stand in the batch; one
  * rollout counts once, however many segments it has. Whether a group has variance is read from the raw outcome, never
  * from the shaped reward. A rollout that infrastructure lost is no evidence: out of the mean, and without an advantage.
+ * Cheating never pays: a voided rollout's recorded reward is 0, but beside honest failures that prices took below 0 this
+ * would be a prize, so it is compared as min(0, lowest honest reward of its group).
  */
+import type { Effort } from '../domain/effort.ts';
 import { HoneError } from '../domain/errors.ts';
 import type { GroupId } from '../domain/ids.ts';
-import type { Outcome, Rollout } from '../domain/rollout.ts';
+import type { Rollout } from '../domain/rollout.ts';
+import { effortBaselines, leaveOneOutBaselines, lengthWeightedBaseline, meanBaseline } from './baseline.ts';
 
-export type GroupMember = Pick<Rollout, 'groupId' | 'status' | 'outcome' | 'reward'>;
+export type GroupMember = Pick<Rollout, 'groupId' | 'status' | 'outcome' | 'reward' | 'effort' | 'cost'>;
 
 export interface AdvantageOptions {
-  /** leave-one-out is unbiased: n/(n-1) times the mean-centred advantage. */
-  readonly baseline?: 'mean' | 'leave-one-out';
-  /** Also divide by the group's (population) standard deviation of the reward. */
-  readonly normaliseDeviation?: boolean;
+  /**
+   * What a reward is compared with: `mean` of its group; `leave-one-out`, the mean of the others (unbiased: n / (n - 1)
+   * times the first); `length-weighted`, the group's mean by sampled tokens; `effort`, the mean of the batch's scored
+   * rollouts of its effort. Default mean.
+   */
+  readonly baseline?: 'mean' | 'leave-one-out' | 'length-weighted' | 'effort';
+  /** Also divide by the population standard deviation of the reward, of the group or of the effort. Default none. */
+  readonly deviation?: 'none' | 'group' | 'effort';
 }
+
+export type DropReason = 'zero-variance' | 'too-few-members';
 
 export interface GroupSummary {
   readonly groupId: GroupId;
@@ -22,9 +32,10 @@ export interface GroupSummary {
   readonly scored: number;
   /** Members lost to infrastructure or aborted. */
   readonly lost: number;
+  /** Of the recorded rewards, voided ones counting as 0. */
   readonly rewardMean: number;
   /** Why the group teaches nothing; undefined when it is to be trained. */
-  readonly dropReason?: 'zero-variance' | 'too-few-members';
+  readonly dropReason?: DropReason;
 }
 
 export interface Advantages {
@@ -33,82 +44,168 @@ export interface Advantages {
   readonly groups: readonly GroupSummary[];
 }
 
+/**
+ * Advantages of a batch of groups. Throws `invalid-rollout` on a scored member without outcome or finite reward, and,
+ * when an option reads the effort, on a group whose members have several.
+ */
 export function computeAdvantages(members: readonly GroupMember[], options: AdvantageOptions = {}): Advantages {
+  const { baseline = 'mean', deviation = 'none' } = options;
+  const groups = scoredGroups(members);
+  const all = groups.flatMap(({ scored }) => scored);
+  if (baseline === 'effort' || deviation === 'effort') for (const { scored } of groups) checkOneEffort(scored);
+  const effortMeans = baseline === 'effort' && all.length > 0 ? meansByEffort(all) : new Map<Effort, number>();
+  const effortDivisors = deviation === 'effort' ? divisorsByEffort(all) : new Map<Effort, number>();
+
   const values = Array.from<number | undefined>({ length: members.length });
-  const groups: GroupSummary[] = [];
-  for (const [groupId, indices] of indicesByGroup(members)) {
-    const scored = indices.filter((index) => !isLost(members[index]));
-    const rewards = scored.map((index) => requireReward(members[index]));
-    const scores = scored.map((index) => rawScore(members[index]));
-    const rewardMean = meanOf(rewards);
-    const summary = { groupId, scored: scored.length, lost: indices.length - scored.length, rewardMean };
-    if (scored.length < 2) {
-      groups.push({ ...summary, dropReason: 'too-few-members' });
-    } else if (scores.every((score) => score === scores[0])) {
-      groups.push({ ...summary, dropReason: 'zero-variance' });
-    } else {
-      groups.push(summary);
-      const advantages = centre(rewards, options);
-      for (const [position, index] of scored.entries()) values[index] = advantages[position];
+  for (const { summary, scored } of groups) {
+    if (summary.dropReason !== undefined) continue;
+    const baselines =
+      baseline === 'effort'
+        ? scored.map(({ member }) => effortMeans.get(member.effort) ?? 0)
+        : groupBaselines(scored, baseline);
+    const groupDivisor = deviation === 'group' ? divisorOf(scored) : 1;
+    for (const [position, { index, member, compared }] of scored.entries()) {
+      const divisor = effortDivisors.get(member.effort) ?? groupDivisor;
+      values[index] = (compared - (baselines[position] ?? 0)) / divisor;
     }
   }
-  return { values, groups };
+  return { values, groups: groups.map(({ summary }) => summary) };
 }
 
-/** Advantages of one group of rewards; all 0 when the rewards are equal. */
-export function centre(rewards: readonly number[], options: AdvantageOptions = {}): number[] {
-  const { baseline = 'mean', normaliseDeviation = false } = options;
-  const count = rewards.length;
-  // Equal rewards must give exactly 0: a rounded mean would leave dust, which a deviation would blow up to ±1.
-  if (count < 2 || rewards.every((reward) => reward === rewards[0])) return rewards.map(() => 0);
-  const sum = rewards.reduce((total, reward) => total + reward, 0);
-  const mean = sum / count;
-  const deviation = Math.sqrt(meanOf(rewards.map((reward) => (reward - mean) ** 2)));
-  const divisor = normaliseDeviation && deviation > 0 ? deviation : 1;
-  return rewards.map((reward) => {
-    const reference = baseline === 'mean' ? mean : (sum - reward) / (count - 1);
-    return (reward - reference) / divisor;
+/**
+ * Why one group teaches nothing, from its members' raw outcomes alone: no reward is needed. Undefined = it is to be
+ * trained. Throws `invalid-rollout` when a completed or truncated member has no outcome.
+ */
+export function groupDropReason(
+  members: readonly Pick<GroupMember, 'groupId' | 'status' | 'outcome'>[],
+): DropReason | undefined {
+  const scores = members.filter((member) => !isLost(member)).map((member) => rawScore(member));
+  if (scores.length < 2) return 'too-few-members';
+  return scores.every((score) => score === scores[0]) ? 'zero-variance' : undefined;
+}
+
+/**
+ * Sentences for the user about advantages that work against a steered price. Dividing by each group's own deviation
+ * weighs tasks anew, so that the actor improves other means than those that the controller measures; a deviation of
+ * the whole effort scales all its tasks alike and moves nothing.
+ */
+export function steeringWarnings(options: {
+  readonly isSteered: boolean;
+  readonly deviation: NonNullable<AdvantageOptions['deviation']>;
+}): string[] {
+  if (!options.isSteered || options.deviation !== 'group') return [];
+  return [
+    "Advantages are divided by each group's own deviation while a price is steered: tasks are then weighed anew, and the policy improves other means than the controller measures. Set the deviation to 'none' or 'effort'.",
+  ];
+}
+
+interface ScoredMember {
+  /** Place in the batch. */
+  readonly index: number;
+  readonly member: GroupMember;
+  /** The reward that it is compared by: its own, or that of a voided rollout. */
+  readonly compared: number;
+}
+
+function scoredGroups(
+  members: readonly GroupMember[],
+): { readonly summary: GroupSummary; readonly scored: readonly ScoredMember[] }[] {
+  const byGroup = Map.groupBy(members.entries(), ([, member]) => member.groupId);
+  return [...byGroup].map(([groupId, entries]) => {
+    const scored = entries.filter(([, member]) => !isLost(member));
+    const rewards = scored.map(([, member]) => requireReward(member));
+    const dropReason = groupDropReason(entries.map(([, member]) => member));
+    // The lowest honest reward, and at most 0.
+    let voided = 0;
+    for (const [position, [, member]] of scored.entries())
+      if (member.outcome?.cheated !== true) voided = Math.min(voided, rewards[position] ?? 0);
+    return {
+      summary: {
+        groupId,
+        scored: scored.length,
+        lost: entries.length - scored.length,
+        rewardMean: rewards.length === 0 ? 0 : meanBaseline(rewards),
+        ...(dropReason === undefined ? {} : { dropReason }),
+      },
+      scored: scored.map(([index, member], position) => ({
+        index,
+        member,
+        compared: member.outcome?.cheated === true ? voided : (rewards[position] ?? 0),
+      })),
+    };
   });
 }
 
-function indicesByGroup(members: readonly GroupMember[]): Map<GroupId, number[]> {
-  const groups = new Map<GroupId, number[]>();
-  for (const [index, { groupId }] of members.entries()) {
-    const indices = groups.get(groupId);
-    if (indices === undefined) groups.set(groupId, [index]);
-    else indices.push(index);
+function groupBaselines(
+  scored: readonly ScoredMember[],
+  baseline: Exclude<AdvantageOptions['baseline'], 'effort' | undefined>,
+): number[] {
+  const rewards = scored.map(({ compared }) => compared);
+  switch (baseline) {
+    case 'mean': {
+      const mean = meanBaseline(rewards);
+      return rewards.map(() => mean);
+    }
+    case 'leave-one-out':
+      return leaveOneOutBaselines(rewards);
+    case 'length-weighted': {
+      const lengths = scored.map(({ member }) => member.cost.sampledTokens);
+      const weighted = lengthWeightedBaseline(rewards, lengths);
+      return rewards.map(() => weighted);
+    }
+    default:
+      return baseline satisfies never;
   }
-  return groups;
 }
 
-function isLost(member: GroupMember | undefined): boolean {
-  return member === undefined || member.status === 'infra-failed' || member.status === 'aborted';
-}
-
-function requireReward(member: GroupMember | undefined): number {
-  const reward = member?.reward;
-  if (reward !== undefined && Number.isFinite(reward)) return reward;
-  throw new HoneError(
-    'invalid-rollout',
-    `A ${member?.status} rollout of group ${member?.groupId} has the reward ${reward}.`,
-    {
-      cure: 'Score every completed or truncated rollout before its group is trained.',
-    },
+function meansByEffort(scored: readonly ScoredMember[]): Map<Effort, number> {
+  return effortBaselines(
+    scored.map(({ compared }) => compared),
+    scored.map(({ member }) => member.effort),
   );
 }
 
+function divisorsByEffort(scored: readonly ScoredMember[]): Map<Effort, number> {
+  const byEffort = Map.groupBy(scored, ({ member }) => member.effort);
+  return new Map([...byEffort].map(([effort, list]) => [effort, divisorOf(list)]));
+}
+
+/** The population standard deviation; 1 where it is 0, so that advantages of 0 stay 0. */
+function divisorOf(scored: readonly ScoredMember[]): number {
+  const rewards = scored.map(({ compared }) => compared);
+  const mean = meanBaseline(rewards);
+  const deviation = Math.sqrt(meanBaseline(rewards.map((reward) => (reward - mean) ** 2)));
+  return deviation > 0 ? deviation : 1;
+}
+
+function checkOneEffort(scored: readonly ScoredMember[]): void {
+  const first = scored[0]?.member;
+  const other = scored.find(({ member }) => member.effort !== first?.effort)?.member;
+  if (first === undefined || other === undefined) return;
+  throw new HoneError(
+    'invalid-rollout',
+    `Group ${first.groupId} has rollouts of the efforts ${first.effort} and ${other.effort}, so they cannot be compared by effort.`,
+    { cure: 'Draw one effort for a whole group.' },
+  );
+}
+
+function isLost({ status }: Pick<GroupMember, 'status'>): boolean {
+  return status === 'infra-failed' || status === 'aborted';
+}
+
+function requireReward({ reward, status, groupId }: GroupMember): number {
+  if (reward !== undefined && Number.isFinite(reward)) return reward;
+  throw new HoneError('invalid-rollout', `A ${status} rollout of group ${groupId} has the reward ${reward}.`, {
+    cure: 'Score every completed or truncated rollout before its group is trained.',
+  });
+}
+
 /** What two rollouts must differ in for their group to carry signal: the verifier's figures, cheating voided. */
-function rawScore(member: GroupMember | undefined): string {
-  const outcome: Outcome | undefined = member?.outcome;
+function rawScore({ outcome, status, groupId }: Pick<GroupMember, 'groupId' | 'status' | 'outcome'>): string {
   if (outcome === undefined) {
-    throw new HoneError('invalid-rollout', `A ${member?.status} rollout of group ${member?.groupId} has no outcome.`, {
+    throw new HoneError('invalid-rollout', `A ${status} rollout of group ${groupId} has no outcome.`, {
       cure: 'Run the verifier on every completed or truncated rollout before its group is trained.',
     });
   }
   return outcome.cheated ? '0 0' : `${outcome.precision} ${outcome.recall}`;
-}
-
-function meanOf(values: readonly number[]): number {
-  if (values.length === 0) return 0;
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
