@@ -5,7 +5,7 @@
 
 /** Serves inside a page and inside a standalone SVG alike. */
 export const XY_CHART_STYLE = [
-  '.line{fill:none;stroke-linejoin:round;stroke-linecap:round}.strokes{fill:none;stroke-width:1.6;stroke-linecap:round}.hollow{fill:var(--ground);stroke-width:1.6}',
+  '.line{fill:none;stroke-linejoin:round;stroke-linecap:round}.strokes{fill:none;stroke-width:1.6;stroke-linecap:round}.hollow{fill:var(--ground);stroke-width:1.6}.rim:not(.strokes,.hollow){stroke:var(--ground);stroke-width:1.2}.strokes.rim,.hollow.rim{stroke-width:2.6}',
   '.l-ink{stroke:var(--ink)}.l-soft{stroke:var(--soft)}.s-ink{fill:var(--ink)}.s-soft{fill:var(--soft)}',
   '.dashed{stroke-dasharray:5 4}.dotted{stroke-dasharray:.1 4}.dash-dotted{stroke-dasharray:7 4 .1 4}.long-dashed{stroke-dasharray:11 4}',
   '.grid{fill:none}.zero{stroke:var(--soft);opacity:.7}.name{fill:var(--soft)}.title{font-size:15px;font-weight:600}',

@@ -126,14 +126,12 @@ export function drawPanel(panel: Panel): Drawing {
   const titleHeight = panel.title === undefined ? 0 : 22;
   const top = titleHeight + 22;
   const right = PANEL_WIDTH - (panel.rightMargin ?? 12);
-  const yTickTexts = createScale(yRange, { isLog: panel.y.scale === 'log', pixels: [0, 1] }).ticks.map((tick) =>
-    formatTick(tick, panel.y.format),
-  );
+  const yTickTexts = scaleOf(panel.y, yRange, [0, 1]).ticks.map((tick) => formatTick(tick, panel.y.format));
   const left = Math.max(30, 12 + TICK_TEXT_WIDTH * Math.max(...yTickTexts.map((text) => text.length), 0));
   const shape = shapePlot(panel, { xRange, yRange, width: right - left });
   const bottom = top + shape.height;
-  const x = createScale(shape.xRange, { isLog: panel.x.scale === 'log', pixels: [left, right] });
-  const y = createScale(shape.yRange, { isLog: panel.y.scale === 'log', pixels: [bottom, top] });
+  const x = scaleOf(panel.x, shape.xRange, [left, right]);
+  const y = scaleOf(panel.y, shape.yRange, [bottom, top]);
   const frame = { x, y, left, right, top, bottom };
   const body = [
     panel.title === undefined ? '' : `<text class="panel" x="0" y="13">${escapeHtml(panel.title)}</text>`,
@@ -143,6 +141,10 @@ export function drawPanel(panel: Panel): Drawing {
     ...panel.layers.map((layer) => drawLayer(layer, frame)),
   ].join('');
   return { width: PANEL_WIDTH, height: Math.ceil(bottom + 40), body };
+}
+
+function scaleOf({ scale = 'linear', ticks }: Axis, range: Range, pixels: readonly [number, number]): Scale {
+  return createScale(range, { isLog: scale === 'log', pixels, ...(ticks === undefined ? {} : { ticks }) });
 }
 
 /** Equal aspect sets the height; where that would be too low or too high, the shorter range grows about its middle. */

@@ -6,7 +6,7 @@
 import { escapeHtml } from '../eval/charts.ts';
 import type { Scale } from './xy-scale.ts';
 
-export type Mark = 'circle' | 'square' | 'triangle' | 'diamond' | 'cross' | 'plus';
+export type Mark = 'circle' | 'square' | 'triangle' | 'triangle-down' | 'diamond' | 'cross' | 'plus';
 export type Dash = 'solid' | 'dashed' | 'dotted' | 'dash-dotted' | 'long-dashed';
 
 export interface Look {
@@ -42,6 +42,8 @@ export type Layer =
       readonly points: readonly Point[];
       /** Radius in units of the drawing; default 2.4. */
       readonly size?: number;
+      /** A rim of the ground's colour sets the mark off from what lies under it. */
+      readonly hasRim?: boolean;
       readonly opacity?: number;
     }
   | {
@@ -74,7 +76,8 @@ export type Layer =
       /** Text beside points; labels to the right move apart, up or down, where they would overlap. */
       readonly kind: 'labels';
       readonly look: Look;
-      readonly labels: readonly (Point & { readonly text: string })[];
+      /** A label's own look wins over the layer's. */
+      readonly labels: readonly (Point & { readonly text: string; readonly look?: Look })[];
       /** Default `right`. */
       readonly side?: 'right' | 'left' | 'above' | 'below';
     };
@@ -162,7 +165,8 @@ function drawMarks(layer: Extract<Layer, { kind: 'marks' }>, frame: Frame): stri
     .filter((pixel) => isInside(pixel, frame))
     .map((pixel) => markPath(shape, pixel, size))
     .join('');
-  return path === '' ? '' : `<path class="${markClass(look)}"${fade(layer)} d="${path}"/>`;
+  const rim = layer.hasRim === true ? ' rim' : '';
+  return path === '' ? '' : `<path class="${markClass(look)}${rim}"${fade(layer)} d="${path}"/>`;
 }
 
 /** Between the frame's top and bottom; a gap in the values splits the band. */
@@ -232,17 +236,17 @@ function bar(low: Pixel, high: Pixel, frame: Frame): string {
 
 function drawLabels({ labels, look, side = 'right' }: Extract<Layer, { kind: 'labels' }>, frame: Frame): string {
   const placed = labels
-    .map(({ x, y, text }) => ({ text, pixel: pixelOf({ x, y }, frame) }))
+    .map(({ x, y, text, look: own = look }) => ({ text, own, pixel: pixelOf({ x, y }, frame) }))
     .filter(({ pixel }) => isInside(pixel, frame))
-    .map(({ text, pixel: [x, y] }) => ({ text, x, y }));
+    .map(({ text, own, pixel: [x, y] }) => ({ text, own, x, y }));
   if (side === 'right') spreadLabels(placed, frame);
   const offsets = { right: [7, 4], left: [-7, 4], above: [0, -7], below: [0, 15] } as const;
   const anchors = { right: 'start', left: 'end', above: 'middle', below: 'middle' } as const;
   const [dx, dy] = offsets[side];
   return placed
     .map(
-      ({ text, x, y }) =>
-        `<text class="label ${ink(look)}" x="${round(x + dx)}" y="${round(y + dy)}" text-anchor="${anchors[side]}">${escapeHtml(text)}</text>`,
+      ({ text, own, x, y }) =>
+        `<text class="label ${fill(own)}" x="${round(x + dx)}" y="${round(y + dy)}" text-anchor="${anchors[side]}">${escapeHtml(text)}</text>`,
     )
     .join('');
 }
@@ -320,6 +324,8 @@ function markPath(mark: Mark, [x, y]: Pixel, size: number): string {
       return `M${pair([x - size * 0.9, y - size * 0.9])}h${round(1.8 * size)}v${round(1.8 * size)}h${round(-1.8 * size)}z`;
     case 'triangle':
       return `M${pair([x, y - 1.15 * size])}l${round(1.1 * size)} ${round(1.95 * size)}h${round(-2.2 * size)}z`;
+    case 'triangle-down':
+      return `M${pair([x, y + 1.15 * size])}l${round(1.1 * size)} ${round(-1.95 * size)}h${round(-2.2 * size)}z`;
     case 'diamond':
       return `M${pair([x, y - 1.25 * size])}l${round(1.25 * size)} ${round(1.25 * size)}l${round(-1.25 * size)} ${round(1.25 * size)}l${round(-1.25 * size)} ${round(-1.25 * size)}z`;
     case 'cross':
@@ -369,10 +375,6 @@ function stroke({ colour, dash = 'solid' }: Look): string {
 
 function fill({ colour }: Look): string {
   return typeof colour === 'number' ? `s${colour}` : `s-${colour}`;
-}
-
-function ink({ colour }: Look): string {
-  return fill({ colour });
 }
 
 /** Crosses are lines and need a stroke; hollow marks have the ground inside; others a thin rim of ground, to keep apart. */

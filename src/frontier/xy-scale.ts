@@ -15,13 +15,14 @@ export interface Axis {
   /** Ends of the range that is shown; the data's own with a margin where absent. Positive on a log axis. */
   readonly low?: number;
   readonly high?: number;
+  /** In place of round numbers; those outside the range are left out. */
+  readonly ticks?: readonly number[];
 }
 
 /** A range with the direction of its pixels. */
 export interface Scale {
   readonly low: number;
   readonly high: number;
-  readonly isLog: boolean;
   readonly ticks: readonly number[];
   /** Pixel of a value; values outside the range land outside the frame. */
   readonly toPixel: (value: number) => number;
@@ -55,17 +56,19 @@ export function rangeOf(axis: Axis, values: Iterable<number>): Range {
   return high > low ? { low, high } : { low, high: isLog ? 2 * low : low + (Math.abs(low) || 1) };
 }
 
-/** The scale that puts `low` at the first pixel and `high` at the second. */
+/** The scale that puts `low` at the first pixel and `high` at the second; `ticks` in place of round numbers. */
 export function createScale(
   { low, high }: Range,
-  options: { isLog: boolean; pixels: readonly [number, number] },
+  options: { readonly isLog: boolean; readonly pixels: readonly [number, number]; readonly ticks?: readonly number[] },
 ): Scale {
   const { isLog, pixels } = options;
   const [first, last] = pixels;
   const [from, to] = isLog ? [Math.log(low), Math.log(high)] : [low, high];
   const toPixel = (value: number): number =>
     first + (((isLog ? Math.log(value) : value) - from) / (to - from)) * (last - first);
-  return { low, high, isLog, ticks: isLog ? logTicks(low, high) : linearTicks(low, high), toPixel };
+  const round = isLog ? logTicks(low, high) : linearTicks(low, high);
+  const ticks = options.ticks?.filter((tick) => tick >= low && tick <= high) ?? round;
+  return { low, high, ticks, toPixel };
 }
 
 /** At most about six round numbers inside the range. */
@@ -74,11 +77,11 @@ export function linearTicks(low: number, high: number): number[] {
   return niceTicks(low, high).filter((tick) => tick >= low - slack && tick <= high + slack);
 }
 
-/** 1, 2 and 5 times the powers of ten inside the range, fewer on a long one; round numbers on one below a factor of 3. */
+/** Round multiples of the powers of ten inside the range, fewer on a long one; evenly spaced below a factor of 3. */
 export function logTicks(low: number, high: number): number[] {
   if (high < 3 * low) return linearTicks(low, high);
   const decades = Math.log10(high / low);
-  const factors = decades > 2.2 ? [1] : [1, 2, 5];
+  const factors = tickFactors(decades);
   const stride = Math.max(1, Math.ceil(decades / 6));
   const ticks: number[] = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += stride) {
@@ -88,6 +91,11 @@ export function logTicks(low: number, high: number): number[] {
     }
   }
   return ticks;
+}
+
+function tickFactors(decades: number): readonly number[] {
+  if (decades > 2.2) return [1];
+  return decades > 1 ? [1, 2, 5] : [1, 1.5, 2, 3, 5, 7];
 }
 
 /**
