@@ -40,6 +40,9 @@ program
   .option('--temperature <number>', 'of the sampled pass')
   .option('--max-characters <integer>', 'longest function that tasks are made from')
   .option('--no-lookups', 'take look-ups away')
+  .option('--efforts', 'every level of effort that the config names, one line a rollout into --out')
+  .option('--rollouts <integer>', 'with --efforts: rollouts of each task at each effort, 4 if left out')
+  .option('--out <file>', 'with --efforts: file to write, JSON Lines')
   .option('--dry-run', 'print what would be done')
   .option('--json', 'print the scores as JSON')
   .action(async (model: string, options: Record<string, unknown>) =>
