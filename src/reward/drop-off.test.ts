@@ -149,6 +149,13 @@ describe('every histogram and variant', () => {
   });
 });
 
+it('does not overshoot a knot by rounding just before it', () => {
+  // Edges in tenths, for which the line through two knots passes the second one by an ulp.
+  const dropOff = fitDropOff({ edges: [0.1, 0.6, 3.1, 5.4, 7.2], counts: [21, 10, 25, 14] });
+  const knot = dropOff.knots[1] ?? { seconds: Number.NaN, penalty: Number.NaN };
+  expect(latencyPenalty(dropOff, knot.seconds * (1 - 2 ** -53))).toBeLessThanOrEqual(knot.penalty);
+});
+
 it('survives JSON and has a default for every optional field but the tail', () => {
   const dropOff = fitDropOff({ edges: [0, 1, 3, 'inf'], counts: [3, 2, 1] });
   expect(JSON.parse(JSON.stringify(dropOff))).toEqual(dropOff);
