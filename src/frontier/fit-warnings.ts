@@ -1,0 +1,138 @@
+/**
+ * What a reader of a fit must know besides its numbers, as sentences: estimates that contradict each other and why, efforts
+ * that buy nothing, what could not be measured, and what to evaluate next where an effort has no price.
+ */
+import type { Interval } from '../domain/statistics.ts';
+import type { SlopeEstimate } from '../reward/slope.ts';
+import type { EvaluationRecord } from './evaluation-records.ts';
+import type { EffortFit } from './frontier-file.ts';
+
+/** Steering repairs a starting price that is wrong by this factor. */
+const REPAIRED_FACTOR = 3;
+
+/** One sentence or two each, in the order in which they matter. Pure; never throws. */
+export function fitWarnings(input: {
+  readonly efforts: readonly EffortFit[];
+  /** By effort, in the same order. */
+  readonly slopes: readonly SlopeEstimate[];
+  readonly records: readonly EvaluationRecord[];
+}): string[] {
+  const { efforts, slopes, records } = input;
+  const warnings: string[] = [];
+  const costs = new Set(efforts.map(({ cost }) => cost.estimate));
+  if (efforts.length === 1)
+    warnings.push(
+      `There is one effort, ${efforts[0]?.effort}: no curve can be fitted, and the price comes from slopes within tasks alone. Evaluate at another effort to see the frontier.`,
+    );
+  else if (costs.size === 1)
+    warnings.push('All efforts cost the same on average: no curve can be fitted. Evaluate at efforts that differ.');
+  else if (costs.size === 2)
+    warnings.push(
+      'There are two different costs: how the curve bends between and beyond them comes from the assumption that nothing spent achieves nothing. A third effort would measure it.',
+    );
+  const unpaired = countUnpaired(records, efforts.length);
+  if (unpaired > 0)
+    warnings.push(
+      `${unpaired} of ${new Set(records.map(({ taskId }) => taskId)).size} tasks were not tried at every effort: differences between efforts are then partly differences between tasks. Evaluate the same tasks at all efforts.`,
+    );
+  for (const [index, fit] of efforts.entries()) {
+    const slope = slopes[index];
+    if (slope !== undefined) warnings.push(...slopeWarnings(fit, slope));
+  }
+  for (const { effort, dominated } of efforts) {
+    if (dominated === null) continue;
+    const by = dominated.by.length === 1 ? `${dominated.by[0]} does` : `a mix of ${dominated.by.join(' and ')} would`;
+    warnings.push(
+      `Effort ${effort} lies below the curve: ${by} reach more success for no more cost, in ${percent(dominated.share)} of the resamples${dominated.share < 0.9 ? ', so it may be chance' : ''}. Its price is the slope of the curve at its cost.`,
+    );
+  }
+  const cheated = efforts.filter((fit) => fit.cheated > 0).map((fit) => `${fit.cheated} at ${fit.effort}`);
+  if (cheated.length > 0)
+    warnings.push(`Rollouts that cheated count as failures, with their cost: ${cheated.join(', ')}.`);
+  return warnings;
+}
+
+/** Why an effort has no starting price and what would help; undefined when all have one. */
+export function missingPrices(efforts: readonly EffortFit[]): { what: string; cure: string } | undefined {
+  const without = efforts.filter(({ startingPrice }) => startingPrice === null);
+  if (without.length === 0) return undefined;
+  const told = without.map(({ effort, tasks, slopes }) => {
+    const estimates = [
+      slopes.acrossEfforts === null
+        ? 'cannot be measured across efforts'
+        : `across efforts ${band(slopes.acrossEfforts)}`,
+      slopes.withinTask === null ? 'cannot be measured within tasks' : `within tasks ${band(slopes.withinTask)}`,
+    ];
+    return `at ${effort} (${tasks} tasks) the slope of success on cost is ${estimates.join(', ')}`;
+  });
+  const needs = without.map((fit) => tasksNeeded(fit)).filter((tasks) => tasks !== undefined);
+  const more =
+    needs.length < without.length
+      ? 'Evaluate efforts that lie further apart, with several rollouts a task'
+      : `Evaluate on about ${Math.max(...needs).toLocaleString('en-US')} tasks`;
+  return {
+    what: `No starting price: ${told.join('; ')}. More cost does not come with more success for sure.`,
+    cure: `${more}, or give the starting price as a number (reward.terms: startingPrice from given).`,
+  };
+}
+
+function slopeWarnings({ effort, slopes }: EffortFit, slope: SlopeEstimate): string[] {
+  const warnings: string[] = [];
+  const { withinTask, pooled, acrossEfforts } = slopes;
+  if (slope.usableTasks < 2) {
+    const why = slope.rollouts === slope.tasks ? 'each task has one rollout' : 'rollouts of a task all cost the same';
+    warnings.push(`Effort ${effort} has no slope within tasks: ${why}. Give each task several rollouts.`);
+  }
+  if (withinTask !== null && pooled !== null && withinTask.estimate * pooled.estimate < 0)
+    warnings.push(
+      withinTask.estimate > 0
+        ? `At effort ${effort} more cost comes with more success within a task (${figure(withinTask.estimate)}) but with less over all rollouts (${figure(pooled.estimate)}): hard tasks cost more and fail more. The slope within tasks is the one that means something.`
+        : `At effort ${effort} more cost comes with less success within a task (${figure(withinTask.estimate)}) but with more over all rollouts (${figure(pooled.estimate)}): the agent probably stops when it has succeeded and goes on when it has not. Neither is a price; use the slope across efforts.`,
+    );
+  else if (withinTask !== null && withinTask.high < 0)
+    warnings.push(
+      `At effort ${effort} more cost comes with less success even within a task (${band(withinTask)}): the agent probably stops when it has succeeded and goes on when it has not. That slope is no price.`,
+    );
+  if (withinTask !== null && acrossEfforts !== null && withinTask.low > 0 && acrossEfforts.low > 0) {
+    const ratio = withinTask.estimate / acrossEfforts.estimate;
+    if (ratio > REPAIRED_FACTOR || ratio < 1 / REPAIRED_FACTOR)
+      warnings.push(
+        `At effort ${effort} the slope within tasks is ${figure(ratio)} times the one across efforts. Both cannot be right: cost that varies by chance need not buy what turning effort up buys.`,
+      );
+  }
+  return warnings;
+}
+
+/** The half-width of a band shrinks with the square root of the number of tasks. */
+function tasksNeeded({ tasks, slopes }: EffortFit): number | undefined {
+  const needs = [slopes.acrossEfforts, slopes.withinTask]
+    .filter((slope) => slope !== null)
+    .filter(({ estimate }) => estimate > 0)
+    .map(({ estimate, low, high }) => {
+      const half = Math.max((high - low) / 2, estimate - low);
+      return Math.ceil((tasks * (half / estimate) ** 2 * 1.2) / 10) * 10;
+    });
+  return needs.length === 0 ? undefined : Math.max(Math.min(...needs), tasks + 10);
+}
+
+function countUnpaired(records: readonly EvaluationRecord[], efforts: number): number {
+  const effortsByTask = new Map<string, Set<string>>();
+  for (const { taskId, effort } of records) {
+    const seen = effortsByTask.get(taskId);
+    if (seen === undefined) effortsByTask.set(taskId, new Set([effort]));
+    else seen.add(effort);
+  }
+  return [...effortsByTask.values()].filter((seen) => seen.size < efforts).length;
+}
+
+function band({ estimate, low, high }: Interval): string {
+  return `${figure(estimate)} [${figure(low)}, ${figure(high)}]`;
+}
+
+function figure(value: number): string {
+  return String(Number(value.toPrecision(3)));
+}
+
+function percent(share: number): string {
+  return `${Math.round(100 * share)} %`;
+}
