@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { readVectors, vectorError } from '../../test/read-vectors.fixture.ts';
 import { createRandom } from '../domain/ids.ts';
 import type { OperatingSample } from './reference.ts';
-import { measureSlope, momentsOf, requirePositiveSlope, requireSlope } from './slope.ts';
+import { measureSlope, momentsOf, requireSlope } from './slope.ts';
 
 interface Toy {
   readonly q: number;
@@ -114,14 +114,18 @@ describe('measureSlope', () => {
 });
 
 describe('requireSlope', () => {
-  const pooled = { estimate: 1, low: 1, high: 1 };
+  const estimateOf = (estimate: number, band: readonly [number, number]) => ({
+    withinTask: { estimate, low: band[0], high: band[1] },
+    pooled: { estimate: 1, low: 1, high: 1 },
+    tasks: 24,
+    usableTasks: 20,
+    rollouts: 100,
+  });
 
   it('refuses a band that includes 0 and says how many tasks would shorten it enough', () => {
-    const withinTask = { estimate: 0.01, low: -0.01, high: 0.031 };
-    const estimate = { withinTask, pooled, tasks: 24, usableTasks: 20, rollouts: 100 };
     const message =
       'The slope of success on cost at effort low is 0.01 with a band of [-0.01, 0.031] over 24 tasks: it may be 0.';
-    expect(() => requireSlope(estimate, { effort: 'low' })).toThrow(
+    expect(() => requireSlope(estimateOf(0.01, [-0.01, 0.031]), { effort: 'low' })).toThrow(
       expect.objectContaining({
         code: 'invalid-config',
         message,
@@ -133,8 +137,7 @@ describe('requireSlope', () => {
 
   it('names the trap when more cost came with less success', () => {
     for (const low of [-0.05, -0.03]) {
-      const slope = { estimate: -0.02, low, high: low + 0.02 };
-      expect(() => requirePositiveSlope(slope, { effort: 'low', tasks: 24 })).toThrow(
+      expect(() => requireSlope(estimateOf(-0.02, [low, low + 0.02]), { effort: 'low' })).toThrow(
         expect.objectContaining({
           message: expect.stringContaining('more cost did not come with more success'),
           cure: expect.stringContaining('Agents that stop when they succeed'),
@@ -151,6 +154,6 @@ describe('requireSlope', () => {
   });
 
   it('passes with the band just above 0', () => {
-    expect(requirePositiveSlope({ estimate: 0.01, low: 1e-9, high: 0.02 }, { effort: 'low', tasks: 3 })).toBe(0.01);
+    expect(requireSlope(estimateOf(0.01, [1e-9, 0.02]), { effort: 'low' })).toBe(0.01);
   });
 });

@@ -106,24 +106,16 @@ export function requireSlope(estimate: SlopeEstimate, { effort }: { readonly eff
       { cure: 'Record several rollouts of each task, or give the starting price as a number.' },
     );
   }
-  return requirePositiveSlope(withinTask, { effort, tasks });
-}
-
-/** As `requireSlope`, for any interval of a slope that was measured on `tasks` tasks. */
-export function requirePositiveSlope(
-  slope: Interval,
-  { effort, tasks }: { readonly effort: string; readonly tasks: number },
-): number {
-  const { estimate, low, high } = slope;
-  if (low > 0) return estimate;
-  const measured = `The slope of success on cost at effort ${effort} is ${figure(estimate)} with a band of [${figure(low)}, ${figure(high)}] over ${tasks} tasks`;
-  if (!(estimate > 0)) {
+  const { estimate: slope, low, high } = withinTask;
+  if (low > 0) return slope;
+  const measured = `The slope of success on cost at effort ${effort} is ${figure(slope)} with a band of [${figure(low)}, ${figure(high)}] over ${tasks} tasks`;
+  if (!(slope > 0)) {
     throw new HoneError('invalid-config', `${measured}: more cost did not come with more success.`, {
       cure: 'Agents that stop when they succeed, and hard tasks that cost more, hide the slope: fit it across efforts instead, or give the starting price as a number.',
     });
   }
   // The band shrinks with the square root of the number of tasks; its lower side has to be shorter than the estimate.
-  const needed = Math.ceil(tasks * ((estimate - low) / estimate) ** 2);
+  const needed = Math.ceil(tasks * ((slope - low) / slope) ** 2);
   throw new HoneError('invalid-config', `${measured}: it may be 0.`, {
     cure: `About ${Math.max(needed, tasks + 1)} tasks would be needed to tell; or give the starting price as a number.`,
   });
