@@ -1,7 +1,7 @@
 /**
  * The soft over-long penalty: nothing while a rollout keeps clear of its limit, then linear down to -1 at the limit.
  * Invariant: it never rises with length, and beyond the limit it stays -1 (printed forms that return to 0 there pay a
- * truncated rollout for being longer). Source: DAPO, equation 13, as corrected in ms-swift.
+ * truncated rollout for being longer). Source: DAPO's soft overlong punishment (arXiv 2503.14476).
  */
 import { z } from 'zod';
 
