@@ -23,6 +23,13 @@ describe('gapsOf', () => {
     );
   });
 
+  it('is that gap too where the shares are written with their own rounding', () => {
+    // 1 - 0.9 is not 0.1 in binary.
+    const gaps = gapsOf({ gains: [0.7, 0.3], direction: [0.9, 0.1], reference: 0 });
+    expect(gaps).toStrictEqual([0, gapOf({ successGain: 0.7, costSaving: 0.3 }, 0.9)]);
+    expect(gapsOf({ gains: [-0.2, 0], direction: [1, 0], reference: 0 })).toStrictEqual([0, 0]);
+  });
+
   it('is 0 exactly where the gains run along the direction', () => {
     const direction = [0.5, 0.25, 0.25, 0];
     expect(gapsOf({ gains: [0.2, 0.1, 0.1, 0], direction, reference: 0 })).toEqual([0, 0, 0, 0]);

@@ -122,6 +122,14 @@ describe('steer', () => {
     expect(events.map((event) => event !== undefined)).toEqual([true, false, false, true, false]);
   });
 
+  it('moves on when a run is resumed with a wider clip', () => {
+    const { state } = steer(startSteering(1), 1, { rate: 1, decay: null, clip: 2 });
+    expect(state.pinned).toBe('high');
+    const wider = steer(state, 0.5, { rate: 1, decay: null, clip: 4 });
+    expect(wider.state.logPrice).toBeCloseTo(Math.log(2) + 0.5, 14);
+    expect(wider.state.pinned).toBeNull();
+  });
+
   it('holds still at the bound while noise in the gap would let the proportional term dance', () => {
     const { states, events } = follow([1, 0.5, 0.9, 0.2, 0.8], { rate: 1, decay: null, clip: 2, proportional: 5 });
     expect(new Set(states.map(({ logPrice }) => logPrice)).size).toBe(1);
