@@ -49,9 +49,79 @@ test('impossible mixes are refused, each with its cure', () => {
 });
 
 test('an option that another one makes meaningless is refused, not ignored', () => {
-  expect(messageOf({ ...minimal, reward: { precisionWeight: 2, recalibrationBand: 2 } })).toContain(
-    'reward.recalibrationBand, as reward.precisionWeight is a number',
-  );
+  expect(
+    messageOf({ ...minimal, reward: { base: { kind: 'detection', precisionWeight: 2, recalibrationBand: 2 } } }),
+  ).toMatch(/reward\.base\.recalibrationBand is 2, but .* leave it out/u);
   expect(messageOf({ ...minimal, eval: { controls: false, controlTasks: 9 } })).toContain('eval.controlTasks');
   expect(messageOf({ ...minimal, replay: { acknowledgeMismatch: true } })).toContain('no mismatch to acknowledge');
+});
+
+const frontier = { kind: 'frontier', alpha: 0.5, costs: [{ weights: { lookups: 1 } }] };
+const steered = (startingPrice: unknown): object => ({
+  ...minimal,
+  reward: { terms: [{ ...frontier, startingPrice }] },
+});
+const latency = (from: object): object => ({
+  ...minimal,
+  schedule: { mode: 'sync' },
+  reward: { terms: [{ kind: 'latency', kappa: 0.1, dropOff: { edges: [0, 5, 10], counts: [1, 1] }, latency: from }] },
+});
+const budget = { kind: 'budget', form: 'hard', scope: 'task', weights: { lookups: 1 } };
+
+test('what the reward has to measure and the run could not is refused at start', () => {
+  expect(messageOf(steered({ from: 'within-task' }))).toMatch(
+    /baseline\.rolloutsPerTask is 1, and a starting price from within tasks compares rollouts of the same task\. Set it to 4/u,
+  );
+  expect(messageOf({ ...steered({ from: 'within-task' }), baseline: { rolloutsPerTask: 4 } })).toBe('accepted');
+  expect(messageOf(steered({ from: 'across-efforts' }))).toMatch(/efforts names 0, and a starting price from across/u);
+  expect(messageOf(steered({ from: 'given', prices: { low: 0.1 } }))).toMatch(
+    /reward\.terms\.0\.startingPrice\.prices price low, and the run's efforts are standard\. Give each/u,
+  );
+  expect(messageOf(steered({ from: 'given', prices: { standard: 0.1 } }))).toBe('accepted');
+  expect(messageOf({ ...minimal, reward: { terms: [budget] } })).toMatch(/tasks\.pool is 0, .* Set tasks\.pool to/u);
+  expect(messageOf({ ...minimal, reward: { terms: [budget] }, tasks: { pool: 300 } })).toMatch(
+    /baseline\.tasks is 256, fewer than the 300 tasks of tasks\.pool/u,
+  );
+  expect(messageOf({ ...minimal, reward: { terms: [budget] }, tasks: { pool: 100 } })).toBe('accepted');
+});
+
+test('wall time is not read by a run that must repeat to the bit', () => {
+  for (const from of ['measured', 'recorded'])
+    expect(messageOf(latency({ from }))).toMatch(
+      /reward\.terms\.0\.latency\.from is \w+ while schedule\.mode is sync: .* Give \{ from: 'model' \}/u,
+    );
+  expect(messageOf(latency({ from: 'model', tokensPerSecond: 100 }))).toBe('accepted');
+  const toolSeconds = { ...minimal, reward: { terms: [{ kind: 'cost', weights: { toolSeconds: 1 } }] } };
+  expect(messageOf({ ...toolSeconds, schedule: { mode: 'sync' } })).toMatch(
+    /reward\.terms\.0\.weights prices toolSeconds while schedule\.mode is sync/u,
+  );
+  expect(messageOf(toolSeconds)).toBe('accepted');
+});
+
+test('levels of effort: limits that nothing reads, and controls that tell no effort, are refused', () => {
+  const efforts = { low: { maxLookups: 0 }, high: {} };
+  expect(messageOf({ ...minimal, efforts })).toMatch(
+    /eval\.controls is true while efforts are named: .* Set it to false/u,
+  );
+  expect(messageOf({ ...minimal, efforts, eval: { controls: false } })).toBe('accepted');
+  expect(messageOf({ ...minimal, efforts, eval: { controls: false }, harness: { lookups: 'off' } })).toContain(
+    'efforts.low.maxLookups, as harness.lookups is off',
+  );
+  expect(messageOf({ ...minimal, efforts: { Low: {} }, eval: { controls: false } })).toContain('lower-case letters');
+  expect(
+    messageOf({
+      ...minimal,
+      reward: { base: { kind: 'detection', precisionWeight: 1 } },
+      baseline: { tasks: 9 },
+    }),
+  ).toContain('baseline.tasks, as nothing in reward is measured at start');
+});
+
+test('a mistyped key inside a list or a choice is told with the key that was meant', () => {
+  expect(messageOf({ ...minimal, reward: { terms: [{ kind: 'cost', weights: { lookup: 1 } }] } })).toContain(
+    'reward.terms.0.weights.lookup is not a known option (did you mean lookups?)',
+  );
+  expect(messageOf({ ...minimal, efforts: { low: { maxLookup: 1 } } })).toContain(
+    'efforts.low.maxLookup is not a known option (did you mean maxLookups?)',
+  );
 });
