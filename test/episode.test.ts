@@ -3,6 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { runEpisode } from '../src/rollout/episode.ts';
 import type { EpisodeSetting } from '../src/rollout/episode.ts';
 import { sampleTask } from '../src/rollout/rollout.fixture.ts';
+import { STANDARD_EFFORT } from '../src/domain/effort.ts';
 import { HoneError } from '../src/domain/errors.ts';
 import type { Submission } from '../src/domain/finding.ts';
 import type { Harness } from '../src/domain/harness.ts';
@@ -42,7 +43,10 @@ function harnessThat(end: Submission['end'] | Error, asks = true): Harness {
   };
 }
 
-function run(harness: Harness, controller = new AbortController()): ReturnType<typeof runEpisode> {
+function run(
+  harness: Harness,
+  { controller = new AbortController(), effort = STANDARD_EFFORT, tellsEffort = false } = {},
+): ReturnType<typeof runEpisode> {
   const setting: EpisodeSetting = {
     recorder,
     harness,
@@ -57,7 +61,9 @@ function run(harness: Harness, controller = new AbortController()): ReturnType<t
       stopIds: [tokenizer.endOfSequence.id],
     },
     model: 'm',
-    reward: ({ precision }) => precision,
+    effort,
+    tellsEffort,
+    now: () => performance.now(),
   };
   const identity = {
     id: rolloutId('r'),
@@ -72,9 +78,31 @@ function run(harness: Harness, controller = new AbortController()): ReturnType<t
 
 test('a finished episode is scored, and every sampled token is there to be trained', async () => {
   const { rollout } = await run(harnessThat('finished'));
-  expect(rollout).toMatchObject({ status: 'completed', reward: 1, outcome: { precision: 1, recall: 1, valid: true } });
+  expect(rollout).toMatchObject({
+    status: 'completed',
+    effort: 'standard',
+    outcome: { precision: 1, recall: 1, valid: true },
+  });
+  // What it is worth is decided for whole batches.
+  expect(rollout.reward).toBeUndefined();
+  expect(rollout.latencySeconds).toBeGreaterThan(0);
   const [segment] = rollout.segments;
   expect([...(segment?.trained ?? [])].filter((flag) => flag === 1)).toHaveLength(rollout.cost.sampledTokens);
+});
+
+test('a level of effort marks the rollout, and the harness hears of it only where levels are told', async () => {
+  const heard: (string | undefined)[] = [];
+  const listening: Harness = {
+    name: 'listening',
+    run: (environment, context) => {
+      heard.push(context.effort);
+      return harnessThat('finished').run(environment, context);
+    },
+  };
+  const told = await run(listening, { effort: 'low', tellsEffort: true });
+  const untold = await run(listening);
+  expect([told.rollout.effort, untold.rollout.effort]).toEqual(['low', 'standard']);
+  expect(heard).toEqual(['low', undefined]);
 });
 
 test('what infrastructure did is a status with its cause, never a score', async () => {
@@ -96,7 +124,7 @@ test('what infrastructure did is a status with its cause, never a score', async 
 test('an aborted episode is neither scored nor a failure', async () => {
   const controller = new AbortController();
   controller.abort();
-  expect((await run(harnessThat('finished'), controller)).rollout).toMatchObject({ status: 'aborted' });
+  expect((await run(harnessThat('finished'), { controller })).rollout).toMatchObject({ status: 'aborted' });
 });
 
 test('nothing sampled is an error that says why, not silence that may score', async () => {

@@ -1,14 +1,15 @@
 /**
- * One episode: a harness works on one task through a recording session, and the verifier scores what it submits.
- * Training and evaluation both go through here, so what is measured is what is trained. A failure of infrastructure is
- * a status with its cause, never a score.
+ * One episode: a harness works on one task through a recording session, and the verifier scores what it submits: the raw
+ * outcome and what it cost. What that is worth is decided later, for whole batches. Training and evaluation both go
+ * through here, so what is measured is what is trained. A failure of infrastructure is a status with its cause, never a score.
  */
+import type { Effort } from '../domain/effort.ts';
 import { HoneError } from '../domain/errors.ts';
 import type { Submission } from '../domain/finding.ts';
 import type { Budget, Harness } from '../domain/harness.ts';
 import type { GroupId, PolicyVersion, RolloutId } from '../domain/ids.ts';
 import type { Sampling } from '../domain/policy.ts';
-import type { Outcome, Rollout, RolloutStatus } from '../domain/rollout.ts';
+import type { Rollout, RolloutStatus } from '../domain/rollout.ts';
 import type { Task } from '../domain/task.ts';
 import { scoreFindings } from '../reward/detection.ts';
 import type { Recorder } from '../serve/recorder.ts';
@@ -20,8 +21,12 @@ export interface EpisodeSetting {
   readonly sampling: Sampling;
   /** The model's name in requests. */
   readonly model: string;
-  /** Scalar that training climbs; raw outcomes stay beside it. */
-  readonly reward: (outcome: Outcome, lookups: number) => number;
+  /** The level that the task is done at; its limits are the budget. */
+  readonly effort: Effort;
+  /** Whether the model is told the level. */
+  readonly tellsEffort: boolean;
+  /** Milliseconds of a clock that only goes forward. */
+  readonly now: () => number;
 }
 
 export interface EpisodeIdentity {
@@ -42,13 +47,14 @@ export interface Episode {
 let sessionCounter = 0;
 
 export async function runEpisode(task: Task, identity: EpisodeIdentity, setting: EpisodeSetting): Promise<Episode> {
-  const { recorder, harness, sampling } = setting;
+  const { recorder, harness, sampling, effort, now } = setting;
   const { id, groupId, attempt, seed, admittedVersion, signal } = identity;
   // A retried rollout keeps its id; its session must be new.
   const sessionId = `${id}-${sessionCounter++}`;
   const { baseUrl, apiKey } = recorder.openSession({ id: sessionId, sampling, seed, secret: crypto.randomUUID() });
   let submission: Submission | undefined;
   let failure: string | undefined;
+  const startedMs = now();
   try {
     submission = await harness.run(task.environment, {
       baseUrl,
@@ -56,16 +62,19 @@ export async function runEpisode(task: Task, identity: EpisodeIdentity, setting:
       model: setting.model,
       budget: setting.budget,
       signal,
+      ...(setting.tellsEffort ? { effort } : {}),
     });
   } catch (error) {
     failure = error instanceof Error ? error.message : String(error);
   }
+  const latencySeconds = (now() - startedMs) / 1000;
   const sealed = await recorder.seal(sessionId);
   const base = {
     id,
     taskId: task.id,
     groupId,
     attempt,
+    effort,
     segments: sealed.segments,
     cost: sealed.cost,
     seed,
@@ -105,5 +114,5 @@ export async function runEpisode(task: Task, identity: EpisodeIdentity, setting:
   const lookups = submission.lookups.length;
   const status: RolloutStatus =
     submission.end === 'finished' || submission.end === 'malformed' ? 'completed' : 'truncated';
-  return { rollout: { ...base, status, outcome, reward: setting.reward(outcome, lookups), lookups }, submission };
+  return { rollout: { ...base, status, outcome, lookups, latencySeconds }, submission };
 }

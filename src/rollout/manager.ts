@@ -14,7 +14,7 @@ import type { PolicyVersion, RolloutId } from '../domain/ids.ts';
 import { oldestVersion } from '../domain/rollout.ts';
 import type { Rollout } from '../domain/rollout.ts';
 import type { Task } from '../domain/task.ts';
-import { computeAdvantages } from '../reward/advantage.ts';
+import { groupDropReason } from '../reward/advantage.ts';
 
 export interface EpisodeRequest {
   readonly id: RolloutId;
@@ -234,7 +234,7 @@ export class RolloutManager {
   #close(group: OpenGroup): void {
     this.#open--;
     this.#finished++;
-    const reason = computeAdvantages(group.rollouts).groups[0]?.dropReason;
+    const reason = groupDropReason(group.rollouts);
     if (reason !== undefined) {
       this.#drop(group.ordinal, reason);
       this.#flat++;

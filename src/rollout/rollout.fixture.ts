@@ -1,4 +1,5 @@
 /** Small tasks and finished rollouts for the tests of this room. */
+import { STANDARD_EFFORT } from '../domain/effort.ts';
 import { groupId, policyVersion, rolloutId } from '../domain/ids.ts';
 import type { Rollout, Segment } from '../domain/rollout.ts';
 import { taskSchema } from '../domain/task.ts';
@@ -46,6 +47,7 @@ export function finishedRollout(
     taskId: sampleTask(ordinal).id,
     groupId: groupId(`g${ordinal}`),
     attempt,
+    effort: STANDARD_EFFORT,
     segments: [sampleSegment(version)],
     cost: { tokens: 3, sampledTokens: 2, turns: 1, toolSeconds: 0 },
     status,
@@ -63,7 +65,6 @@ export function finishedRollout(
             valid: true,
             cheated: false,
           },
-          reward: recall,
         }
       : { failure: 'the engine went away' }),
   };
