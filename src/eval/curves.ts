@@ -13,17 +13,27 @@ export interface CurveGroup {
 }
 
 type NumberKey = {
-  [Key in keyof StepMetrics]: StepMetrics[Key] extends number | null ? Key : never;
+  [Key in keyof StepMetrics]-?: StepMetrics[Key] extends number | null ? Key : never;
 }[keyof StepMetrics];
 
-export function curveGroups(steps: readonly StepEvent[], options: { readonly beta?: number } = {}): CurveGroup[] {
-  const { beta = 0.5 } = options;
+export interface CurveOptions {
+  /** Of the F-score; 0.5 unless given. */
+  readonly beta?: number;
+  /** The direction that a frontier term steers in: the share of the improvement that is to be success. */
+  readonly alpha?: number;
+}
+
+export function curveGroups(steps: readonly StepEvent[], options: CurveOptions = {}): CurveGroup[] {
+  const { beta = 0.5, alpha } = options;
   const metric = (name: string, key: NumberKey): Series => ({
     name,
     points: steps.map(({ step, metrics }) => ({ step, value: metrics[key] })),
   });
   return [
-    { title: 'Does it learn', charts: learningCharts(metric, beta) },
+    { title: 'Does it learn', charts: [...learningCharts(metric, beta), ...componentCharts(steps)] },
+    ...(steps.some(({ metrics }) => metrics['frontier/gap'] !== undefined)
+      ? [{ title: 'Where does it land', charts: frontierCharts(steps, alpha) }]
+      : []),
     { title: 'Does it stay open', charts: [...opennessCharts(metric), droppedChart(steps)] },
     { title: 'Do sampler and trainer agree', charts: agreementCharts(steps) },
     { title: 'What does it cost', charts: [...costCharts(metric), timeChart(steps)] },
@@ -31,7 +41,7 @@ export function curveGroups(steps: readonly StepEvent[], options: { readonly bet
 }
 
 /** The six curves that tell the story of a run, as one picture that stands alone. */
-export function renderCurvesSvg(steps: readonly StepEvent[], options: { readonly beta?: number } = {}): string {
+export function renderCurvesSvg(steps: readonly StepEvent[], options: CurveOptions = {}): string {
   const charts = new Map(
     curveGroups(steps, options).flatMap((group) => group.charts.map((chart) => [chart.id, chart])),
   );
@@ -73,7 +83,7 @@ function learningCharts(metric: MetricSeries, beta: number): Chart[] {
     {
       id: 'reward',
       title: 'Reward',
-      caption: 'Mean over training rollouts; in [0, 1] before the price of look-ups.',
+      caption: 'Mean over training rollouts; in [0, 1] before what terms add and take.',
       form: 'lines',
       format: 'score',
       series: [metric('reward', 'rollout/reward_mean')],
@@ -90,6 +100,74 @@ function learningCharts(metric: MetricSeries, beta: number): Chart[] {
         metric('others', 'rollout/lookup_rate_other'),
       ],
     },
+  ];
+}
+
+type RecordKey = 'reward/components' | `frontier/${'success_gain' | 'cost_saving' | 'log_price' | 'gap'}`;
+
+/** One series for each name that any step has; a step without it is a gap. */
+function recordSeries(steps: readonly StepEvent[], key: RecordKey): Series[] {
+  const names = new Set(steps.flatMap(({ metrics }) => Object.keys(metrics[key] ?? {})));
+  return [...names].map((name) => ({
+    name,
+    points: steps.map(({ step, metrics }) => ({ step, value: metrics[key]?.[name] ?? null })),
+  }));
+}
+
+/** Nothing where no step recorded what its reward is made of. */
+function componentCharts(steps: readonly StepEvent[]): Chart[] {
+  const series = recordSeries(steps, 'reward/components');
+  if (series.length === 0) return [];
+  return [
+    {
+      id: 'components',
+      title: 'What the reward is made of',
+      caption: 'Mean of each part; they add up to the reward. Prices and penalties lie below 0.',
+      form: 'lines',
+      format: 'score',
+      series,
+    },
+  ];
+}
+
+function frontierCharts(steps: readonly StepEvent[], alpha: number | undefined): Chart[] {
+  const target =
+    alpha === undefined
+      ? 'The target is a gap of 0.'
+      : `The target direction is gain : saving = ${alpha} : ${Number((1 - alpha).toPrecision(12))}.`;
+  const chart = (id: string, title: string, caption: string, key: RecordKey): Chart => ({
+    id,
+    title,
+    caption,
+    form: 'lines',
+    format: 'score',
+    series: recordSeries(steps, key),
+  });
+  return [
+    chart(
+      'success-gain',
+      'Success gained',
+      `Success over that of the starting policy at the same effort, minus 1. ${target}`,
+      'frontier/success_gain',
+    ),
+    chart(
+      'cost-saving',
+      'Cost saved',
+      `1 minus cost over that of the starting policy at the same effort. ${target}`,
+      'frontier/cost_saving',
+    ),
+    chart(
+      'gap',
+      'Gap to the target direction',
+      'Above 0 success is ahead and the price of cost rises; below 0 saving is ahead and it falls.',
+      'frontier/gap',
+    ),
+    chart(
+      'log-price',
+      'Price of cost',
+      'Natural logarithm of the price that the step was scored with.',
+      'frontier/log_price',
+    ),
   ];
 }
 

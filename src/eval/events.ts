@@ -1,6 +1,7 @@
 /**
  * The step event of a run's events.jsonl: everything that is measured at one optimizer step, under keys `area/name` that
- * are never renamed. One schema for who writes and who draws. A measurement that a step did not make is null, never 0.
+ * are never renamed. One schema for who writes and who draws. A measurement that a step did not make is null, never 0;
+ * one that the run does not make at all, or that an older version did not make, is absent.
  */
 import { z } from 'zod';
 
@@ -9,6 +10,7 @@ import { HoneError } from '../domain/errors.ts';
 const number = z.number();
 const share = z.number().min(0).max(1);
 const count = z.int().nonnegative();
+const byName = z.record(z.string(), number).optional();
 
 export const stepMetricsSchema = z.strictObject({
   'rollout/reward_mean': number.describe('mean reward of the scored rollouts, dropped groups included'),
@@ -28,7 +30,21 @@ export const stepMetricsSchema = z.strictObject({
   'policy/entropy': number.nullable().describe('over the full vocabulary, nats, mean over trained tokens'),
   'policy/singleton_share': share.describe('trained tokens whose kept set has one member'),
   'policy/kept_size_mean': number.describe('tokens in a kept set, mean over trained tokens'),
-  'reward/precision_weight': number.describe('weight of precision against a recall weight of 1'),
+  'rollout/success': z
+    .record(z.string(), share)
+    .optional()
+    .describe('mean raw success of the scored rollouts, by effort; 0 where cheated'),
+  'rollout/cost': byName.describe('mean cost that is steered by, by effort/cost name'),
+  'reward/precision_weight': number
+    .nullable()
+    .describe('weight of precision against a recall weight of 1; null when success is all or nothing'),
+  'reward/components': byName.describe('what each part added to the mean reward, by name; they sum to the mean'),
+  'reward/phase': z.string().optional().describe('phase of the reward that the step was scored in'),
+  'reward/cheated_share': share.optional().describe('scored rollouts that were voided for an attempt at cheating'),
+  'frontier/success_gain': byName.describe('success over that of the starting policy, minus 1, by effort'),
+  'frontier/cost_saving': byName.describe('1 minus cost over that of the starting policy, by effort/cost name'),
+  'frontier/log_price': byName.describe('ln of the price of cost that the step was scored with, by effort/cost name'),
+  'frontier/gap': byName.describe('(1 - alpha) gain - alpha saving, by effort/cost name; the price follows it'),
   'train/loss': number,
   'train/gradient_norm': number.describe('before clipping'),
   'train/learning_rate': number,

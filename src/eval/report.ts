@@ -18,6 +18,8 @@ export interface ReportInput {
   readonly subtitle?: string;
   readonly facts: readonly { readonly name: string; readonly value: string }[];
   readonly steps: readonly StepEvent[];
+  /** The direction that a frontier term steers in; absent without one. */
+  readonly alpha?: number;
   /** Absent while a run has not been evaluated. */
   readonly table?: ResultTable;
   /** Where everything was written. */
@@ -25,15 +27,15 @@ export interface ReportInput {
 }
 
 export function renderReport(input: ReportInput): string {
-  const { title, subtitle, facts, steps, table, files } = input;
-  const beta = table === undefined ? {} : { beta: table.beta };
+  const { title, subtitle, facts, steps, alpha, table, files } = input;
+  const curves = { ...(table === undefined ? {} : { beta: table.beta }), ...(alpha === undefined ? {} : { alpha }) };
   const verdicts = describeRun(input).map((sentence) => `<li>${escapeHtml(sentence)}</li>`);
   const sections = [
     verdicts.length === 0 ? '' : section('What it says', `<ul class="verdict">${verdicts.join('')}</ul>`),
     table === undefined ? '' : renderResultSections(table),
     ...(steps.length === 0
       ? []
-      : curveGroups(steps, beta).map((group) => section(group.title, renderFigures(group.charts)))),
+      : curveGroups(steps, curves).map((group) => section(group.title, renderFigures(group.charts)))),
     section(
       'Where it is',
       definitions(files.map(({ name, path }) => ({ name, value: `<code>${escapeHtml(path)}</code>` }))),
