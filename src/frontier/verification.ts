@@ -1,13 +1,16 @@
 /**
  * Gathers the evidence for the thirteen statements and has them checked: the closed forms, mean-field runs, and sampled
  * studies of 20 problems with 1 seed and batches of 256 rollouts, about 10^8 rollouts in all. Owns the plans of that
- * evidence; the statements and their bounds are in verification-statements.ts. Same seed, same report.
+ * evidence; statements and bounds are in exact-statements.ts and sampled-statements.ts. Same seed, same report.
  */
 import { HoneError } from '../domain/errors.ts';
 import { fBeta, linearise } from '../reward/f-beta.ts';
 import { fixedLanding, steeredLanding } from './equilibrium.ts';
+import { EXACT_STATEMENTS } from './exact-statements.ts';
 import { meanFieldStudy } from './mean-field.ts';
 import { armsFrom, RECOVERED_PLAN } from './recovered-plan.ts';
+import { SAMPLED_STATEMENTS } from './sampled-statements.ts';
+import type { Evidence, Formulas, Statement, StatementResult } from './statement.ts';
 import type { StudyArm, StudyPlan, StudyRecord } from './study-record.ts';
 import {
   expectedGradient,
@@ -18,8 +21,6 @@ import {
   toyStart,
   TOY_PROBLEM_COUNT,
 } from './toy-task.ts';
-import { STATEMENTS } from './verification-statements.ts';
-import type { Evidence, Formulas, Statement, StatementResult } from './verification-statements.ts';
 
 export interface VerifiedStatement extends StatementResult {
   readonly id: number;
@@ -44,7 +45,10 @@ export interface VerificationOptions {
   readonly signal?: AbortSignal;
 }
 
-export const FORMULAS: Formulas = {
+/** In the order of their numbers. */
+export const STATEMENTS: readonly Statement[] = [...EXACT_STATEMENTS, ...SAMPLED_STATEMENTS];
+
+const FORMULAS: Formulas = {
   toyProblem,
   toyStart,
   successRate,
