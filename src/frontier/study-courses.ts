@@ -5,8 +5,8 @@
 import { fixedLanding, steeredLanding } from './equilibrium.ts';
 import { effortTitle, factorName, mainArms, slopeErrorArms } from './study-arms.ts';
 import type { DrawnArm } from './study-arms.ts';
-import { costCourse, exampleProblems, meanTrajectory, priceCourse } from './study-outcomes.ts';
-import type { CourseBand } from './study-outcomes.ts';
+import { costCourse, exampleProblems, meanTrajectory, priceCourse } from './study-paths.ts';
+import type { CourseBand } from './study-paths.ts';
 import { STARTING_COSTS, STUDY_EFFORTS } from './study-record.ts';
 import type { StudyRecord } from './study-record.ts';
 import { STARTING_Q, successRate, successSlope, toyProblem, toyStart } from './toy-task.ts';
@@ -52,7 +52,7 @@ export function priceFigure(record: StudyRecord): Figure {
     id: 'price',
     title: 'What steering does to the price of cost',
     caption:
-      'The price λ over training, relative to the slope that it started from, on a logarithmic axis. Lines are means over problems and seeds, shades reach from the 10th to the 90th percentile. A fixed price would be a level line at ×1. Lines that level off have settled; the price stays within a small factor of its start.',
+      'The price λ over training, relative to the slope that it started from, on a logarithmic axis. Lines are means over problems and seeds, shades reach from the 10th to the 90th percentile. A fixed price would be a level line at ×1. A line that levels off has settled.',
     legend: arms.map(({ name, look }): LegendEntry => ({ name, look, shows: 'line' })),
     panels,
     table: courseTable(
@@ -89,7 +89,7 @@ export function trajectoryFigure(record: StudyRecord): Figure {
     const slope = successSlope({ ...problem, q: STARTING_Q, cost: start });
     const tangentAt = (x: number): Point => ({ x, y: origin.y + slope * (x - start) });
     for (const { drawn, path } of paths)
-      rows.push([`${name.toLowerCase()}, ${drawn.name}`, ...pathCells(drawn, path, index)]);
+      rows.push([`${name.toLowerCase()}, ${drawn.name}`, ...pathCells(record, { drawn, path, index })]);
     return {
       title: `${name}: p = ${formatNumber(problem.pGood, 'number', 2)} or ${formatNumber(problem.pBad, 'number', 2)}`,
       summary: `${name}, starting at ${formatNumber(start, 'number')} candidates and ${formatNumber(origin.y, 'percent')} success: ${paths.map(({ drawn, path }) => `${drawn.name} ends at ${sayPoint(path.at(-1))}`).join('; ')}.`,
@@ -126,7 +126,7 @@ export function trajectoryFigure(record: StudyRecord): Figure {
     id: 'trajectories',
     title: 'Paths of three problems, medium effort',
     caption:
-      'Mean path over seeds of each arm, from the start (open circle) to the last step (mark). A candidate is right with the first p after the good action, with the second after the bad one. The dashed curve is the frontier before training (the good action in half of the rollouts), the full curve the one after the skill is learned (always the good action). The dotted line is the tangent at the start: its slope is the starting price. Learning lifts every path to the full curve; the price decides where on it.',
+      'Mean path over seeds of each arm, from the start (open circle) to the last step (mark). A candidate is right with the first p after the good action, with the second after the bad one. The dashed curve is the frontier before training (the good action in half of the rollouts), the full curve the one after the skill is learned (always the good action). The dotted line is the tangent at the start: its slope is the starting price. As the good action is learned a path rises from the dashed to the full curve; the price decides where on it.',
     legend: [
       ...arms.map(({ name, look }): LegendEntry => ({ name, look, shows: 'mark' })),
       { name: 'frontier at q = ½', look: { colour: 'soft', dash: 'dashed' }, shows: 'line' },
@@ -187,7 +187,7 @@ export function wrongPriceFigure(record: StudyRecord): Figure | undefined {
     id: 'wrong-price',
     title: 'When the starting price is wrong',
     caption:
-      'Cost relative to its start over training (geometric mean over problems, logarithmic axis), for a starting price that is right (×1), three times too high or three times too low. A fixed price carries the error to the end; steering takes it out.',
+      'Cost relative to its start over training (geometric mean over problems, logarithmic axis), for starting prices that are right (×1), too high (above) or too low (below) by a factor. A fixed price keeps its error to the end; what steering makes of the error is where its lines end.',
     legend: lines.map(({ title, look }): LegendEntry => ({ name: title, look, shows: 'both' })),
     panels,
     table: courseTable(
@@ -216,9 +216,18 @@ function factorDash(factor: number): Dash {
   return factor > 1 ? 'dashed' : 'dotted';
 }
 
-function pathCells({ arm }: DrawnArm, path: readonly { cost: number; success: number }[], index: number): string[] {
+function pathCells(
+  { plan }: StudyRecord,
+  options: { drawn: DrawnArm; path: readonly { cost: number; success: number }[]; index: number },
+): string[] {
+  const {
+    drawn: { arm },
+    path,
+    index,
+  } = options;
   const { pGood, pBad } = toyProblem(index);
-  const input = { pGood, pBad, startingCost: STARTING_COSTS[MEDIUM] ?? 1 };
+  const q = plan.isSkillFrozen ? STARTING_Q : 1;
+  const input = { pGood, pBad, startingCost: STARTING_COSTS[MEDIUM] ?? 1, q };
   const landing =
     arm.rule.kind === 'fixed'
       ? fixedLanding({ ...input, slopeFactor: arm.slopeFactor })

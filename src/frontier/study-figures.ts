@@ -5,10 +5,10 @@
 import { percentile } from '../domain/statistics.ts';
 import { effortTitle, mainArms, targetDirection } from './study-arms.ts';
 import type { DrawnArm } from './study-arms.ts';
-import { problemOutcomes } from './study-outcomes.ts';
-import type { ProblemOutcome } from './study-outcomes.ts';
 import { STUDY_EFFORTS } from './study-record.ts';
 import type { StudyRecord } from './study-record.ts';
+import { problemMoves } from './study-summary.ts';
+import type { Move } from './study-summary.ts';
 import type { Figure, LegendEntry, Panel } from './xy-chart.ts';
 import type { Layer, Point } from './xy-layers.ts';
 import { formatNumber } from './xy-scale.ts';
@@ -16,12 +16,12 @@ import type { Range } from './xy-scale.ts';
 
 interface ArmOutcomes extends DrawnArm {
   /** By effort. */
-  readonly outcomes: readonly (readonly ProblemOutcome[])[];
+  readonly outcomes: readonly (readonly Move[])[];
 }
 
 const EFFORTS = STUDY_EFFORTS.map((_, effort) => effort);
 /** Below this length of (saving, gain) a direction is noise. */
-export const LEAST_IMPROVEMENT = 0.05;
+const LEAST_IMPROVEMENT = 0.05;
 
 /** One dot a problem and arm, the mean of each arm, and the target directions as rays; one panel an effort. */
 export function gainAgainstSaving(record: StudyRecord): Figure {
@@ -71,7 +71,7 @@ export function gainAgainstSaving(record: StudyRecord): Figure {
   return {
     id: 'gain-against-saving',
     title: 'Where each problem ends: success gained against cost saved',
-    caption: `Each small mark is one problem at the last step${seeds > 1 ? `, averaged over ${seeds} seeds` : ''}; the large mark is the arm's mean. A line from the origin is the direction that its α asks for: marks on their line have landed where they were sent. A fixed price asks for no direction and scatters over all of them.${edge}`,
+    caption: `Each small mark is one problem at the last step${seeds > 1 ? `, averaged over ${seeds} seeds` : ''}; the large mark is the arm's mean. A line from the origin is the direction that its α asks for: marks on their line have landed where they were sent. A fixed price asks for no direction: its crosses show what it takes instead.${edge}`,
     legend,
     panels,
     table: outcomeTable(arms),
@@ -79,7 +79,7 @@ export function gainAgainstSaving(record: StudyRecord): Figure {
 }
 
 /** Mean (saving, gain) of a list; NaN for an empty one. */
-export function meanOutcome(outcomes: readonly Omit<ProblemOutcome, 'problem'>[]): { saving: number; gain: number } {
+function meanOutcome(outcomes: readonly Move[]): { saving: number; gain: number } {
   let [saving, gain] = [0, 0];
   for (const outcome of outcomes) {
     saving += outcome.saving / outcomes.length;
@@ -88,8 +88,8 @@ export function meanOutcome(outcomes: readonly Omit<ProblemOutcome, 'problem'>[]
   return outcomes.length === 0 ? { saving: Number.NaN, gain: Number.NaN } : { saving, gain };
 }
 
-export function outcomesOf(record: StudyRecord, { index }: Pick<DrawnArm, 'index'>): ProblemOutcome[][] {
-  return EFFORTS.map((effort) => problemOutcomes(record, { arm: index, effort }));
+function outcomesOf(record: StudyRecord, { index }: Pick<DrawnArm, 'index'>): Move[][] {
+  return EFFORTS.map((effort) => problemMoves(record, { arm: index, effort }));
 }
 
 /** Angle of each problem's (saving, gain) from the saving axis, in degrees, against the target's; one panel an effort. */

@@ -24,21 +24,28 @@ export function inventRecord(
   const plan: StudyPlan = { ...base, arms: hasWrongSlopes ? [...main, ...WRONG_SLOPE_ARMS] : main };
   const runs = meanFieldStudy(plan).runs.flatMap((run): StudyRun[] => {
     const seeds = plan.arms[run.arm]?.seeds ?? 1;
-    return Array.from({ length: seeds }, (_, seed) => ({ ...run, seed, values: shake(run, seed) }));
+    return Array.from({ length: seeds }, (_, seed) => ({
+      ...run,
+      seed,
+      values: shake(run, { seed, isPriceFixed: plan.arms[run.arm]?.rule.kind === 'fixed' }),
+    }));
   });
   const ascending = runs.toSorted((a, b) => a.problem - b.problem || a.seed - b.seed || a.arm - b.arm);
   return { plan, runs: ascending };
 }
 
 /** Costs and prices move by a few hundredths, more at low effort; the first row stays, as it is known. */
-function shake({ problem, values }: StudyRun, seed: number): Float64Array {
+function shake(
+  { problem, values }: StudyRun,
+  { seed, isPriceFixed }: { seed: number; isPriceFixed: boolean },
+): Float64Array {
   const shaken = values.slice();
   const random = createRandom(deriveSeed(seed, 'shake', problem));
   const columns = RECORD_COLUMNS.length;
   const drift = Array.from({ length: columns }, () => 0);
   for (let index = columns; index < shaken.length; index++) {
     const column = index % columns;
-    if (column === 0) continue;
+    if (column === 0 || (isPriceFixed && column > 3)) continue;
     const scale = 0.05 / (1 + ((column - 1) % 3));
     drift[column] = 0.8 * (drift[column] ?? 0) + scale * (random.next() + random.next() - 1);
     shaken[index] = (shaken[index] ?? 0) * Math.exp(drift[column] ?? 0);

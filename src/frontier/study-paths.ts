@@ -1,21 +1,11 @@
 /**
- * What the pictures of a study draw, taken from its runs: each problem's gain and saving under an arm, prices and costs over
- * training, single trajectories. Success is the closed form at the recorded (q, c), and everything is relative to the exact
- * start, problem by problem; seeds are averaged within a problem first.
+ * What the pictures of training draw, taken from a study's runs: prices and costs over the steps, the paths of single
+ * problems. Success is the closed form at the recorded (q, c); prices and costs are averaged as logarithms.
  */
 import { percentile } from '../domain/statistics.ts';
 import { RECORD_COLUMNS, STARTING_COSTS, STUDY_EFFORTS, recordedSteps } from './study-record.ts';
 import type { StudyRecord, StudyRun } from './study-record.ts';
 import { successRate, toyProblem, toyStart } from './toy-task.ts';
-
-/** Mean over the seeds of one problem at the last step. */
-export interface ProblemOutcome {
-  readonly problem: number;
-  /** v = 1 - c / c0, a share. */
-  readonly saving: number;
-  /** u = s / s0 - 1, a share. */
-  readonly gain: number;
-}
 
 /** Over problems and seeds of one arm at each recorded step. */
 export interface CourseBand {
@@ -28,29 +18,6 @@ export interface CourseBand {
 
 const EFFORT_COUNT = STUDY_EFFORTS.length;
 const LOW_SHARE = 0.1;
-
-/** One outcome a problem, in the order of the record; empty for an arm without runs. */
-export function problemOutcomes(
-  record: StudyRecord,
-  { arm, effort }: { arm: number; effort: number },
-): ProblemOutcome[] {
-  const sums = new Map<number, { saving: number; gain: number; seeds: number }>();
-  for (const run of runsOf(record, arm)) {
-    const last = run.values.length / RECORD_COLUMNS.length - 1;
-    const { cost, success } = pointOf(run, { row: last, effort });
-    const { successes, costs } = toyStart(toyProblem(run.problem));
-    const sum = sums.get(run.problem) ?? { saving: 0, gain: 0, seeds: 0 };
-    sum.saving += 1 - cost / (costs[effort] ?? Number.NaN);
-    sum.gain += success / (successes[effort] ?? Number.NaN) - 1;
-    sum.seeds++;
-    sums.set(run.problem, sum);
-  }
-  return [...sums].map(([problem, { saving, gain, seeds }]) => ({
-    problem,
-    saving: saving / seeds,
-    gain: gain / seeds,
-  }));
-}
 
 /** ln(price / starting price of the arm) over training. */
 export function priceCourse(record: StudyRecord, options: { arm: number; effort: number }): CourseBand[] {
@@ -104,12 +71,6 @@ function course(record: StudyRecord, arm: number, measure: (run: StudyRun, row: 
 
 function runsOf({ runs }: StudyRecord, arm: number): StudyRun[] {
   return runs.filter((run) => run.arm === arm);
-}
-
-function pointOf(run: StudyRun, { row, effort }: { row: number; effort: number }): { cost: number; success: number } {
-  const q = valueAt(run, row, 0);
-  const cost = valueAt(run, row, 1 + effort);
-  return { cost, success: successRate({ ...toyProblem(run.problem), q, cost }) };
 }
 
 function valueAt({ values }: StudyRun, row: number, column: number): number {
