@@ -1,0 +1,46 @@
+/**
+ * What the reward reads of a rollout, and what counts as success before any price. Success is the base of the reward on
+ * the raw outcome, in [0, 1]; a rollout that cheated has none, in every measurement. It is linear in its parts, so means
+ * of the parts give the mean of success exactly, whatever the weight of precision becomes.
+ */
+import type { Effort } from '../domain/effort.ts';
+import type { GroupId, TaskId } from '../domain/ids.ts';
+import type { Outcome } from '../domain/rollout.ts';
+import type { CostCounts } from './cost.ts';
+import { normalisedReward } from './f-beta.ts';
+import type { RewardBase } from './terms.ts';
+
+/** A finished rollout. One that infrastructure lost is none: it is left out, never scored 0. */
+export interface ScoredRollout {
+  readonly taskId: TaskId;
+  readonly groupId: GroupId;
+  readonly effort: Effort;
+  /** Raw, as the verifier measured it. */
+  readonly outcome: Outcome;
+  readonly cost: CostCounts;
+  /** Wall time; absent where nobody measured it. */
+  readonly latencySeconds?: number;
+}
+
+/** Found everything and nothing else, by fair means. */
+export function isCorrect({ precision, recall, cheated }: Outcome): boolean {
+  return !cheated && precision === 1 && recall === 1;
+}
+
+/** In [0, 1]; `precisionWeight` is read by a base of kind detection alone. */
+export function successOf(base: RewardBase, outcome: Outcome, precisionWeight: number): number {
+  if (base.kind === 'correct') return isCorrect(outcome) ? 1 : 0;
+  return outcome.cheated ? 0 : normalisedReward(outcome, precisionWeight);
+}
+
+/** The parts that success is a weighted mean of: precision and recall, or 1 for correct and 0 for not; all 0 when cheated. Each in [0, 1]. */
+export function successParts(base: RewardBase, outcome: Outcome): number[] {
+  if (base.kind === 'correct') return [isCorrect(outcome) ? 1 : 0];
+  return outcome.cheated ? [0, 0] : [outcome.precision, outcome.recall];
+}
+
+/** What each part counts in success: w / (1 + w) and 1 / (1 + w) for precision weight w, or 1. They sum to 1. */
+export function partWeights(base: RewardBase, precisionWeight: number): number[] {
+  if (base.kind === 'correct') return [1];
+  return [precisionWeight / (1 + precisionWeight), 1 / (1 + precisionWeight)];
+}
