@@ -96,7 +96,7 @@ export function writeConfig(directory: string, model: string, overrides: Partial
     algorithm: { steps: 4, groupSize: 4, groupsPerStep: 4, learningRate: 1e-3, warmupSteps: 1 },
     schedule: { concurrency: 16 },
     engine: { build: 'plain', threads: 2, slots: 24 },
-    reward: { precisionWeight: 2 },
+    reward: { base: { kind: 'detection', precisionWeight: 2 } },
     eval: { tasks: 0, controls: false },
     ...overrides,
   };

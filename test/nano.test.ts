@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 
 import { deriveSeed, groupId, policyVersion, rolloutId } from '../src/domain/ids.ts';
-import { computeAdvantages } from '../src/reward/advantage.ts';
+import { STANDARD_EFFORT } from '../src/domain/effort.ts';
+import { groupDropReason } from '../src/reward/advantage.ts';
 import { runEpisode } from '../src/rollout/episode.ts';
 import { resolveConfig } from '../src/run/config.ts';
 import { loadModel } from '../src/run/load-model.ts';
@@ -43,32 +44,30 @@ test('groups of eight answers differ on most training tasks', async () => {
     version: policyVersion(0),
     config,
     corpora: [corpus],
+    now: () => performance.now(),
   });
   try {
-    const setting = stack.setting({
-      greedy: false,
-      lookups: 'on',
-      reward: ({ precision, recall }) => precision + recall,
-    });
+    const setting = stack.setting({ greedy: false, lookups: 'on', effort: STANDARD_EFFORT });
     const tasks = drawTasks(corpus, { seed: 5, count: 24 });
-    const rollouts = await Promise.all(
-      tasks.flatMap((task, group) =>
-        Array.from({ length: 8 }, async (_, attempt) => {
-          const identity = {
-            id: rolloutId(`${group}-${attempt}`),
-            groupId: groupId(String(group)),
-            attempt,
-            seed: deriveSeed(5, group, attempt),
-            admittedVersion: policyVersion(0),
-            signal: new AbortController().signal,
-          };
-          return (await runEpisode(task, identity, setting)).rollout;
-        }),
+    const groups = await Promise.all(
+      tasks.map((task, group) =>
+        Promise.all(
+          Array.from({ length: 8 }, async (_, attempt) => {
+            const identity = {
+              id: rolloutId(`${group}-${attempt}`),
+              groupId: groupId(String(group)),
+              attempt,
+              seed: deriveSeed(5, group, attempt),
+              admittedVersion: policyVersion(0),
+              signal: new AbortController().signal,
+            };
+            return (await runEpisode(task, identity, setting)).rollout;
+          }),
+        ),
       ),
     );
-    expect(rollouts.every(({ outcome }) => outcome?.valid === true)).toBe(true);
-    const { groups } = computeAdvantages(rollouts);
-    const varied = groups.filter(({ dropReason }) => dropReason === undefined).length;
+    expect(groups.flat().every(({ outcome }) => outcome?.valid === true)).toBe(true);
+    const varied = groups.filter((members) => groupDropReason(members) === undefined).length;
     expect(varied).toBeGreaterThan(tasks.length / 2);
   } finally {
     await stack.close();

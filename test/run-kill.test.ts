@@ -39,7 +39,7 @@ function writeRun(name: string, mode: 'sync' | 'async'): string {
     algorithm: { steps: STEPS, groupSize: 4, groupsPerStep: GROUPS_PER_STEP, learningRate: 1e-3, warmupSteps: 1 },
     schedule: { mode, concurrency: 16 },
     // Measured anew at every step, so that measurements which a kill lost would change the weights.
-    reward: { precisionWeight: 'measured', recalibrationPatience: 1, recalibrationBand: 1.01 },
+    reward: { base: { kind: 'detection', recalibrationPatience: 1, recalibrationBand: 1.01 } },
   });
 }
 

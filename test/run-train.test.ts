@@ -39,7 +39,7 @@ describe('an asynchronous run with an evaluation', () => {
       name: 'async',
       algorithm: { steps: STEPS, groupSize: 4, groupsPerStep: 4, learningRate: 1e-3, warmupSteps: 1 },
       schedule: { concurrency: 24, maxStaleness: MAX_STALENESS },
-      reward: { precisionWeight: 'measured' },
+      reward: { base: { kind: 'detection' } },
       eval: { tasks: 8, controls: false },
     });
     const result = await runHone(['train', config, '--json'], { cwd: directory });
@@ -132,7 +132,7 @@ describe('a synchronous run', () => {
         name,
         schedule: { mode: 'sync', concurrency: 16 },
         engine: { build: 'plain', threads, slots: 24 },
-        reward: { precisionWeight: 'measured', recalibrationPatience: 1, recalibrationBand: 1.01 },
+        reward: { base: { kind: 'detection', recalibrationPatience: 1, recalibrationBand: 1.01 } },
       });
       const result = await runHone(['train', config], { cwd: directory });
       expect(result.code, result.stderr).toBe(0);

@@ -1,17 +1,28 @@
-/** `hone eval`: a model folder on fixed tasks, sampled and greedy. */
+/**
+ * `hone eval`: a model folder on fixed tasks, sampled and greedy; with `--efforts` at every level of effort that the config
+ * names, one line a rollout, for `hone frontier fit`.
+ */
+import { writeFileSync } from 'node:fs';
+
 import { loadConfig } from './load-config.ts';
 import { choiceOption, integerOption, numberOption } from './options.ts';
 import { createProgress } from './progress.ts';
+import { HoneError } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
+import type { Interval } from '../domain/statistics.ts';
 import { intervalsOf } from '../eval/comparison.ts';
 import { renderTable } from '../eval/result-table.ts';
 import type { ResultRow } from '../eval/result-table.ts';
 import { scoreResults } from '../eval/scores.ts';
 import { resolveConfig } from '../run/config.ts';
 import type { RunConfig, RunConfigInput } from '../run/config.ts';
+import { evaluateEfforts, summariseEfforts } from '../run/effort-evaluation.ts';
+import type { EffortSummary, EvaluationLine } from '../run/effort-evaluation.ts';
+import { effortsOf, tellsEffort } from '../run/efforts.ts';
 import { evaluateTasks } from '../run/evaluate.ts';
 import { loadModel } from '../run/load-model.ts';
 import { checkModelFits, openPolicyStack } from '../run/policy-stack.ts';
+import { evaluationPasses } from '../run/run-evaluation.ts';
 import { openCorpus } from '../tasks/corpus.ts';
 import { drawTasks } from '../tasks/draw.ts';
 
@@ -24,9 +35,10 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   const seed = integerOption('--seed', options['seed'], { min: 0 });
   const config = await evaluationConfig(modelPath, options);
   const { lookups } = config.harness;
+  const efforts = effortOptions(config, options);
   if (options['dryRun'] === true) {
     process.stdout.write(
-      `${JSON.stringify({ model: modelPath, split, tasks: count, size: config.tasks, seed, harness: config.harness, sampling: config.sampling }, null, 2)}\n`,
+      `${JSON.stringify({ model: modelPath, split, tasks: count, size: config.tasks, seed, harness: config.harness, efforts: config.efforts, sampling: config.sampling, ...efforts }, null, 2)}\n`,
     );
     return;
   }
@@ -52,14 +64,40 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
     version: policyVersion(0),
     config,
     corpora: [corpus],
+    now: () => performance.now(),
   });
   try {
+    if (efforts !== undefined) {
+      const { rollouts, out } = efforts;
+      const total = tasks.length * rollouts * effortsOf(config).length;
+      progress.phase(
+        `${tasks.length} ${split} tasks at ${effortsOf(config).length} efforts, ${rollouts} rollouts each`,
+      );
+      const lines = await evaluateEfforts(stack, config, {
+        tasks,
+        rolloutsPerTask: rollouts,
+        label: 'eval',
+        seed,
+        concurrency: config.schedule.concurrency,
+        signal: stop.signal,
+        onProgress: (done) => progress.update(done, total, 'rollouts'),
+      });
+      progress.end();
+      writeLines(out, lines);
+      const summary = summariseEfforts(lines, { seed });
+      process.stdout.write(
+        options['json'] === true
+          ? `${JSON.stringify({ out, rollouts: lines.length, efforts: summary })}\n`
+          : `\n${effortTable(summary)}\n\nWritten to ${out}: ${lines.length} rollouts. Fit its frontier with: hone frontier fit ${out}\n`,
+      );
+      return;
+    }
     const rows: ResultRow[] = [];
-    for (const greedy of [false, true]) {
-      const label = greedy ? 'greedy' : 'sampled';
+    for (const { name, greedy, effort } of evaluationPasses(config)) {
+      const label = `${greedy ? 'greedy' : 'sampled'}${tellsEffort(config) ? `, ${effort}` : ''}`;
       progress.phase(`${tasks.length} ${split} tasks, ${label}`);
-      const results = await evaluateTasks(tasks, stack.setting({ greedy, lookups }), {
-        label,
+      const results = await evaluateTasks(tasks, stack.setting({ greedy, lookups, effort }), {
+        label: name,
         seed,
         concurrency: config.schedule.concurrency,
         signal: stop.signal,
@@ -88,6 +126,60 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   } finally {
     await stack.close();
   }
+}
+
+/**
+ * Undefined without `--efforts`. Throws `invalid-config` unless the config names levels of effort and there is a file to
+ * write to, and on its options without it.
+ */
+function effortOptions(
+  config: RunConfig,
+  options: Record<string, unknown>,
+): { readonly rollouts: number; readonly out: string } | undefined {
+  const { out, rollouts = '4' } = options;
+  if (options['efforts'] !== true) {
+    for (const name of ['out', 'rollouts'])
+      if (options[name] !== undefined)
+        throw new HoneError('invalid-config', `--${name} is given without --efforts, and nothing else reads it.`, {
+          cure: `Add --efforts, or leave --${name} out.`,
+        });
+    return undefined;
+  }
+  if (!tellsEffort(config))
+    throw new HoneError('invalid-config', '--efforts evaluates every level of effort, and the config names none.', {
+      cure: 'Name a config that has efforts, such as { low: { maxLookups: 1 }, high: {} }, with --config.',
+    });
+  if (typeof out !== 'string')
+    throw new HoneError('invalid-config', '--efforts writes one line a rollout, and no file is named.', {
+      cure: 'Name it, such as --out evaluations.jsonl.',
+    });
+  return { rollouts: integerOption('--rollouts', rollouts, { min: 1, max: 1000 }), out };
+}
+
+function writeLines(path: string, lines: readonly EvaluationLine[]): void {
+  try {
+    writeFileSync(path, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+  } catch (cause) {
+    throw new HoneError('store-failed', `The evaluations could not be written to ${path}.`, {
+      cure: 'Name a file in a folder that you can write to with --out.',
+      cause,
+    });
+  }
+}
+
+function effortTable(summaries: readonly EffortSummary[]): string {
+  const cell = ({ estimate, low, high }: Interval, digits: number): string =>
+    `${estimate.toFixed(digits)} [${low.toFixed(digits)}, ${high.toFixed(digits)}]`.padStart(24);
+  const width = Math.max('effort'.length, ...summaries.map(({ effort }) => effort.length));
+  const [first] = summaries;
+  return [
+    `${first?.tasks ?? 0} tasks, the same at every effort; 95 % bootstrap intervals`,
+    `${'effort'.padEnd(width)}${['success', 'look-ups', 'turns', 'tokens'].map((name) => name.padStart(24)).join('')}`,
+    ...summaries.map(
+      ({ effort, success, lookups, turns, tokens }) =>
+        `${effort.padEnd(width)}${cell(success, 3)}${cell(lookups, 2)}${cell(turns, 2)}${cell(tokens, 0)}`,
+    ),
+  ].join('\n');
 }
 
 /** The config that `--config` names, or the defaults, under what the command line says. */

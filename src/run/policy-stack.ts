@@ -4,15 +4,16 @@
  */
 import type { LoadedModel } from './load-model.ts';
 import type { RunConfig } from './config.ts';
+import { effortBudget, effortsOf, tellsEffort } from './efforts.ts';
 import { createCheckHarness } from '../agent/check/harness.ts';
 import { sweepOpening, sweepQuestion } from '../agent/check/sweep-format.ts';
 import { findInstalledPackage } from '../code/installed-packages.ts';
 import { namesOnLine } from '../code/line-names.ts';
+import type { Effort } from '../domain/effort.ts';
 import { HoneError } from '../domain/errors.ts';
 import type { Harness } from '../domain/harness.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { Sampling } from '../domain/policy.ts';
-import type { Outcome } from '../domain/rollout.ts';
 import type { Task } from '../domain/task.ts';
 import type { EpisodeSetting } from '../rollout/episode.ts';
 import { EmbeddedPolicy } from '../serve/embedded-policy.ts';
@@ -22,12 +23,8 @@ import type { Corpus } from '../tasks/corpus.ts';
 export interface PolicyStack {
   readonly policy: EmbeddedPolicy;
   readonly recorder: Recorder;
-  /** The setting of an episode; `reward` is 0 unless given, as evaluations look at outcomes alone. */
-  setting(options: {
-    greedy: boolean;
-    lookups: 'on' | 'off';
-    reward?: (outcome: Outcome, lookups: number) => number;
-  }): EpisodeSetting;
+  /** The setting of an episode at one of the config's levels of effort. */
+  setting(options: { greedy: boolean; lookups: 'on' | 'off'; effort: Effort }): EpisodeSetting;
   close(): Promise<void>;
 }
 
@@ -36,7 +33,9 @@ export interface PolicyStackOptions {
   /** bf16 bytes of the version to serve first. */
   readonly served: ReadonlyMap<string, Uint8Array>;
   readonly version: PolicyVersion;
-  readonly config: Pick<RunConfig, 'harness' | 'sampling' | 'engine' | 'schedule'>;
+  readonly config: Pick<RunConfig, 'harness' | 'efforts' | 'sampling' | 'engine' | 'schedule'>;
+  /** Milliseconds of a clock that only goes forward. */
+  readonly now: () => number;
   /** Corpora whose packages can be looked up in. */
   readonly corpora: readonly Corpus[];
 }
@@ -47,6 +46,7 @@ export async function openPolicyStack({
   version,
   config,
   corpora,
+  now,
 }: PolicyStackOptions): Promise<PolicyStack> {
   const policy = await EmbeddedPolicy.start({
     configJson: model.folder.config,
@@ -96,17 +96,15 @@ export async function openPolicyStack({
   return {
     policy,
     recorder,
-    setting: ({ greedy, lookups, reward = () => 0 }) => ({
+    setting: ({ greedy, lookups, effort }) => ({
       recorder,
       harness: harness(lookups),
-      budget: {
-        maxTurns: config.harness.maxTurns,
-        maxTokens: config.harness.maxTokens,
-        maxSeconds: config.harness.maxSeconds,
-      },
+      budget: effortBudget(config, effort),
       sampling: sampling(greedy),
       model: 'policy',
-      reward,
+      effort,
+      tellsEffort: tellsEffort(config),
+      now,
     }),
     close: async () => {
       await recorder.close();
@@ -116,13 +114,21 @@ export async function openPolicyStack({
 }
 
 /** Throws unless the model can be asked about every task, context and tools included: found at start, not in the middle of a run. */
-export function checkModelFits(model: LoadedModel, tasks: readonly Task[], config: Pick<RunConfig, 'harness'>): void {
+export function checkModelFits(
+  model: LoadedModel,
+  tasks: readonly Task[],
+  config: Pick<RunConfig, 'harness' | 'efforts'>,
+): void {
   if (config.harness.strategy === 'report' && !model.template.supportsTools)
     throw new HoneError(
       'invalid-model',
       'harness.strategy is report, and the chat template of the model does not render tools.',
       { cure: 'Use harness.strategy sweep, or a model whose chat template knows tools.' },
     );
+  // The longest name stands for all.
+  const effort = tellsEffort(config)
+    ? effortsOf(config).reduce((longest, name) => (name.length > longest.length ? name : longest))
+    : undefined;
   for (const task of tasks) {
     const { changes } = task.environment;
     const questions = changes.map((change) =>
@@ -130,7 +136,7 @@ export function checkModelFits(model: LoadedModel, tasks: readonly Task[], confi
     );
     const messages = questions.map((question, index) => ({
       role: 'user',
-      content: index === 0 ? sweepOpening(task.environment, question) : question,
+      content: index === 0 ? sweepOpening(task.environment, question, effort) : question,
     }));
     const tokens = model.tokenizer.encode(model.template.render(messages, { addGenerationPrompt: true })).length;
     // Answers and look-ups: about as much again for each line at the worst.

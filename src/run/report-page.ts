@@ -6,6 +6,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import type { RunConfig } from './config.ts';
+import { effortsOf, tellsEffort } from './efforts.ts';
 import { readEvents } from './run-folder.ts';
 import { HoneError } from '../domain/errors.ts';
 import { readStepEvents } from '../eval/events.ts';
@@ -52,9 +53,15 @@ export function describeRunFolder(runPath: string): string[] {
   return describeRun({ steps, ...(table === undefined ? {} : { table: { ...table, differences: [] } }) });
 }
 
+/** Undefined also for runs of versions whose reward had no terms. */
+function steeredTerm({ reward }: { readonly reward: Partial<RunConfig['reward']> }): { alpha: number } | undefined {
+  return (reward.terms ?? []).find((term) => term.kind === 'frontier');
+}
+
 function reportInput(runPath: string): ReportInput {
   const { config, table } = readResults(runPath);
   const { algorithm, schedule } = config;
+  const frontier = steeredTerm(config);
   return {
     title: config.name,
     subtitle: `${config.model} trained to find bugs in changes to real code`,
@@ -65,9 +72,16 @@ function reportInput(runPath: string): ReportInput {
         value: `${algorithm.steps} of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} rollouts`,
       },
       { name: 'schedule', value: `${schedule.mode}, staleness at most ${schedule.maxStaleness}` },
+      ...(tellsEffort({ efforts: config.efforts ?? {} })
+        ? [{ name: 'efforts', value: effortsOf(config).join(', ') }]
+        : []),
+      ...(frontier === undefined
+        ? []
+        : [{ name: 'frontier', value: `alpha ${frontier.alpha}: the share of the improvement that is to be success` }]),
       { name: 'sampling', value: `temperature ${config.sampling.temperature}, top-p ${config.sampling.topP}` },
     ],
     steps: readStepEvents(readEvents(runPath)),
+    ...(frontier === undefined ? {} : { alpha: frontier.alpha }),
     ...(table === undefined ? {} : { table }),
     files: [
       { name: 'every step', path: 'events.jsonl' },

@@ -2,7 +2,10 @@
  * The before/after table with its controls, made from the passes that a run folder stores. Thresholds are chosen on
  * training packages and applied to held-out ones; every interval is a paired bootstrap over the same held-out tasks.
  */
+import { reportedBeta } from './reported-beta.ts';
+import { tellsEffort } from './efforts.ts';
 import type { LineProbabilities } from './line-scoring.ts';
+import { evaluationPasses } from './run-evaluation.ts';
 import type { RunFolder } from './run-folder.ts';
 import { deriveSeed } from '../domain/ids.ts';
 import type { Task } from '../domain/task.ts';
@@ -40,7 +43,7 @@ interface StoredLines {
 export function buildResults(input: ResultsInput): RunResults {
   const { folder, evalTasks } = input;
   const { config } = folder;
-  const { beta } = config.reward;
+  const beta = reportedBeta(config.reward);
   const bootstrap = { seed: config.eval.seed, resamples: RESAMPLES, beta };
   const pass = (name: string): TaskResult[] | undefined =>
     (folder.readJson(`eval/${name}.json`) as { results: TaskResult[] } | undefined)?.results;
@@ -65,9 +68,10 @@ export function buildResults(input: ResultsInput): RunResults {
 
   const rows: ResultRow[] = [];
   const differences: DifferenceRow[] = [];
-  for (const mode of ['sampled', 'greedy']) {
-    const before = pass(`before-${mode}`);
-    const after = pass(`after-${mode}`);
+  for (const { name, greedy, effort } of evaluationPasses(config)) {
+    const mode = `${greedy ? 'greedy' : 'sampled'}${tellsEffort(config) ? `, ${effort}` : ''}`;
+    const before = pass(`before-${name}`);
+    const after = pass(`after-${name}`);
     if (before !== undefined) rows.push(row(`before, ${mode}`, 'policy', before));
     if (after !== undefined) rows.push(row(`after, ${mode}`, 'policy', after));
     if (before === undefined || after === undefined) continue;

@@ -1,17 +1,18 @@
 /**
- * What a run measures around its training: the passes over held-out tasks before and after, the probabilities that its
- * controls are made from, and the starting policy's precision and recall. Each is stored in the run folder as it ends, so
- * that a resumed run repeats none of them for the same version.
+ * What a run measures around its training: the passes over held-out tasks before and after, at every level of effort, and
+ * the probabilities that its controls are made from. Each is stored in the run folder as it ends, so that a resumed run
+ * repeats none of them for the same version.
  */
+import type { RunConfig } from './config.ts';
+import { effortsOf, tellsEffort } from './efforts.ts';
 import { evaluateTasks } from './evaluate.ts';
 import { scoreLines } from './line-scoring.ts';
 import type { RunParts } from './run-parts.ts';
+import { STANDARD_EFFORT } from '../domain/effort.ts';
+import type { Effort } from '../domain/effort.ts';
 import { deriveSeed } from '../domain/ids.ts';
 import type { Task } from '../domain/task.ts';
-import type { TaskResult } from '../eval/scores.ts';
 import { drawTasks } from '../tasks/draw.ts';
-
-const BASELINE_TASKS = 256;
 
 /** The passes of one moment, each stored as it ends, so that a resumed run does not repeat them for the same version. */
 export async function evaluateAt(
@@ -28,17 +29,16 @@ export async function evaluateAt(
     (folder.readJson(file) as { version: number } | undefined)?.version === (moment === 'before' ? 0 : version);
   await stack.policy.setThreads(config.engine.threads);
   const passes = [
-    { name: 'sampled', greedy: false, lookups: config.harness.lookups },
-    { name: 'greedy', greedy: true, lookups: config.harness.lookups },
+    ...evaluationPasses(config).map((pass) => ({ ...pass, lookups: config.harness.lookups })),
     ...(config.eval.controls && moment === 'after' && config.harness.lookups === 'on'
-      ? [{ name: 'sampled-no-lookups', greedy: false, lookups: 'off' as const }]
+      ? [{ name: 'sampled-no-lookups', greedy: false, effort: STANDARD_EFFORT, lookups: 'off' as const }]
       : []),
   ];
   for (const pass of passes) {
     const file = `eval/${moment}-${pass.name}.json`;
     if (isMeasured(file)) continue;
     observer.phase(`evaluating ${moment} training, ${pass.name}, version ${version}, ${tasks.length} held-out tasks`);
-    const results = await evaluateTasks(tasks, stack.setting({ greedy: pass.greedy, lookups: pass.lookups }), {
+    const results = await evaluateTasks(tasks, stack.setting(pass), {
       label: `eval-${moment}-${pass.name}`,
       seed: config.eval.seed,
       concurrency: config.schedule.concurrency,
@@ -61,6 +61,24 @@ export async function evaluateAt(
   });
 }
 
+export interface EvaluationPass {
+  /** Of its file, after the moment: `sampled`, `greedy-low`. */
+  readonly name: string;
+  readonly greedy: boolean;
+  readonly effort: Effort;
+}
+
+/** Sampled and greedy at every level of effort; a level is part of a name only where the config names levels. */
+export function evaluationPasses(config: Pick<RunConfig, 'efforts'>): EvaluationPass[] {
+  return effortsOf(config).flatMap((effort) =>
+    [false, true].map((greedy) => ({
+      name: `${greedy ? 'greedy' : 'sampled'}${tellsEffort(config) ? `-${effort}` : ''}`,
+      greedy,
+      effort,
+    })),
+  );
+}
+
 function tuningTasks({ folder: { config }, training }: RunParts): Task[] {
   return drawTasks(training, {
     seed: deriveSeed(config.eval.seed, 'tuning'),
@@ -68,41 +86,4 @@ function tuningTasks({ folder: { config }, training }: RunParts): Task[] {
     bugShare: config.tasks.bugShare,
     elsewhereShare: config.tasks.elsewhereShare,
   });
-}
-
-/** Precision and recall of the starting policy on training tasks: the reward's weight is computed from them. */
-export async function measureBaseline(
-  parts: RunParts,
-  stop: AbortSignal,
-): Promise<{ precision: number; recall: number }> {
-  const { folder, observer, stack, training } = parts;
-  const { config } = folder;
-  const stored = folder.readJson('baseline.json') as { precision: number; recall: number } | undefined;
-  if (stored !== undefined) return stored;
-  observer.phase(`measuring precision and recall of the starting policy on ${BASELINE_TASKS} training tasks`);
-  const tasks = drawTasks(training, {
-    seed: deriveSeed(config.seed, 'baseline'),
-    count: BASELINE_TASKS,
-    bugShare: config.tasks.bugShare,
-    elsewhereShare: config.tasks.elsewhereShare,
-  });
-  const results: TaskResult[] = await evaluateTasks(
-    tasks,
-    stack.setting({ greedy: false, lookups: config.harness.lookups }),
-    {
-      label: 'baseline',
-      seed: deriveSeed(config.seed, 'baseline'),
-      concurrency: config.schedule.concurrency,
-      signal: stop,
-      onProgress: (done) => observer.progress(done, tasks.length, 'tasks'),
-    },
-  );
-  const mean = (value: (result: TaskResult) => number): number =>
-    results.reduce((sum, result) => sum + value(result), 0) / results.length;
-  const baseline = {
-    precision: mean(({ outcome }) => outcome.precision),
-    recall: mean(({ outcome }) => outcome.recall),
-  };
-  folder.writeJson('baseline.json', baseline);
-  return baseline;
 }

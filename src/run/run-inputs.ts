@@ -25,6 +25,8 @@ export interface RunInputs {
   readonly training: Corpus;
   readonly heldout: Corpus;
   readonly evalTasks: readonly Task[];
+  /** The fixed tasks that training goes through in turn; empty when its stream has no end. */
+  readonly pool: readonly Task[];
 }
 
 /** Rejects with the first thing that keeps the run from working: model, corpus, or a context too small for its tasks. */
@@ -43,8 +45,10 @@ export async function loadRunInputs(config: RunConfig, observer: RunObserver): P
     bugShare: config.tasks.bugShare,
     elsewhereShare: config.tasks.elsewhereShare,
   });
+  const { pool: count, bugShare, elsewhereShare } = config.tasks;
+  const pool = drawTasks(training, { seed: deriveSeed(config.seed, 'pool'), count, bugShare, elsewhereShare });
   const firstTasks = Array.from({ length: config.algorithm.groupsPerStep }, (_, ordinal) =>
-    trainingTask(training, ordinal, config),
+    trainingTask({ training, pool }, ordinal, config),
   );
   // Found now, not after hours.
   if (config.eval.tasks > 0 && config.eval.controls) {
@@ -57,8 +61,8 @@ export async function loadRunInputs(config: RunConfig, observer: RunObserver): P
       );
     answerTokens(model);
   }
-  checkModelFits(model, [...evalTasks, ...firstTasks], config);
-  return { model, training, heldout, evalTasks };
+  checkModelFits(model, [...evalTasks, ...pool, ...firstTasks], config);
+  return { model, training, heldout, evalTasks, pool };
 }
 
 export function functionSize({ tasks }: RunConfig): { maxCharacters: number; maxLines: number } {
@@ -66,7 +70,13 @@ export function functionSize({ tasks }: RunConfig): { maxCharacters: number; max
 }
 
 /** The task at a place of the run's stream. */
-export function trainingTask(training: Corpus, ordinal: number, { seed, tasks }: RunConfig): Task {
+export function trainingTask(
+  { training, pool }: Pick<RunInputs, 'training' | 'pool'>,
+  ordinal: number,
+  { seed, tasks }: RunConfig,
+): Task {
+  const pooled = pool[ordinal % pool.length];
+  if (pooled !== undefined) return pooled;
   return drawTask(training, deriveSeed(seed, 'task', ordinal), {
     bugShare: tasks.bugShare,
     elsewhereShare: tasks.elsewhereShare,

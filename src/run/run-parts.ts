@@ -84,6 +84,7 @@ export async function openRunParts({
       version: publisher.version,
       config,
       corpora: [training, heldout],
+      now,
     });
     closers.push(() => stack.close());
     const reconciler = new ReplicaReconciler(store, stack.policy, { baseWeights: served, runId: config.name, now });

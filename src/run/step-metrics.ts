@@ -2,11 +2,17 @@
  * One step's measurements, from what the manager handed over and what the trainer reported; what was published comes
  * last, as the measurements are stored before the step's checkpoint.
  */
+import { reportedBeta } from './reported-beta.ts';
+import type { Evaluations } from './step-reward.ts';
 import { ELSEWHERE_CATEGORIES } from '../domain/task.ts';
 import type { Task } from '../domain/task.ts';
 import type { Rollout } from '../domain/rollout.ts';
 import type { StepMetrics } from '../eval/events.ts';
 import { fBeta } from '../reward/f-beta.ts';
+import type { EffortMeasurement } from '../reward/reward-advance.ts';
+import { precisionWeightOf } from '../reward/reward-state.ts';
+import type { RewardState } from '../reward/reward-state.ts';
+import type { RewardSpec } from '../reward/spec.ts';
 import type { StepBatch } from '../rollout/manager.ts';
 import type { PublishReport } from '../sync/publisher.ts';
 import type { StepReport } from '../train/trainer.ts';
@@ -22,11 +28,19 @@ export interface StepParts {
   readonly batch: StepBatch;
   readonly lookups: readonly ObservedLookups[];
   readonly report: StepReport;
-  readonly beta: number;
-  readonly precisionWeight: number;
+  readonly reward: StepRewardParts;
   readonly sampledTokens: number;
   readonly wallMs: number;
   readonly timeSplitMs: Readonly<Record<string, number>>;
+}
+
+export interface StepRewardParts {
+  readonly spec: RewardSpec;
+  /** The state that the step was scored under. */
+  readonly state: RewardState;
+  readonly evaluations: Evaluations;
+  /** By effort. */
+  readonly measured: Readonly<Record<string, EffortMeasurement>>;
 }
 
 const ELSEWHERE: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
@@ -36,6 +50,7 @@ export function stepMetrics(parts: StepParts): StepMetrics {
   const scored = batch.observed.map(({ rollout }) => rollout).filter((rollout) => rollout.outcome !== undefined);
   const mean = (value: (rollout: Rollout) => number): number =>
     scored.length === 0 ? 0 : scored.reduce((sum, rollout) => sum + value(rollout), 0) / scored.length;
+  const { spec, state, evaluations } = parts.reward;
   const precision = mean(({ outcome }) => outcome?.precision ?? 0);
   const recall = mean(({ outcome }) => outcome?.recall ?? 0);
   const histogram: number[] = [];
@@ -44,10 +59,10 @@ export function stepMetrics(parts: StepParts): StepMetrics {
     histogram[staleness] = tokens;
   }
   return {
-    'rollout/reward_mean': mean(({ reward }) => reward ?? 0),
+    'rollout/reward_mean': mean(({ id }) => evaluations.get(id)?.reward ?? 0),
     'rollout/precision': precision,
     'rollout/recall': recall,
-    'rollout/f_beta': fBeta({ precision, recall }, parts.beta),
+    'rollout/f_beta': fBeta({ precision, recall }, reportedBeta(spec)),
     'rollout/turns_mean': mean(({ cost }) => cost.turns),
     'rollout/tokens_mean': mean(({ cost }) => cost.tokens),
     'rollout/invalid_share': mean(({ outcome }) => (outcome?.valid === false ? 1 : 0)),
@@ -59,7 +74,9 @@ export function stepMetrics(parts: StepParts): StepMetrics {
     'policy/entropy': report.entropy,
     'policy/singleton_share': report.singletonShare,
     'policy/kept_size_mean': report.meanKept,
-    'reward/precision_weight': parts.precisionWeight,
+    'reward/precision_weight': precisionWeightOf(state, spec) ?? null,
+    'reward/cheated_share': mean(({ outcome }) => (outcome?.cheated === true ? 1 : 0)),
+    ...rewardMetrics(scored, parts.reward),
     'train/loss': report.loss,
     'train/gradient_norm': report.gradientNorm,
     'train/learning_rate': report.learningRate,
@@ -76,6 +93,43 @@ export function stepMetrics(parts: StepParts): StepMetrics {
     'sync/delta_bytes': null,
     'sync/changed_share': null,
     'sync/pause_ms': null,
+  };
+}
+
+/** Means of what the reward is made of, and where each effort stands against the starting policy. */
+function rewardMetrics(scored: readonly Rollout[], { evaluations, measured }: StepRewardParts): Partial<StepMetrics> {
+  const found = scored.flatMap(({ id }) => evaluations.get(id) ?? []);
+  const [first] = found;
+  if (first === undefined) return {};
+  const components = Object.fromEntries(
+    Object.keys(first.components).map((name) => [
+      name,
+      found.reduce((sum, evaluation) => sum + (evaluation.components[name] ?? 0), 0) / found.length,
+    ]),
+  );
+  const efforts = Object.entries(measured);
+  const metrics: Partial<StepMetrics> = {
+    'reward/components': components,
+    'reward/phase': first.phase,
+    'rollout/success': Object.fromEntries(efforts.map(([effort, { success }]) => [effort, success])),
+  };
+  const gains = efforts.flatMap(([effort, { successGain }]) =>
+    successGain === undefined ? [] : [[effort, successGain] as const],
+  );
+  if (gains.length === 0) return metrics;
+  const byCost = (pick: (at: EffortMeasurement) => Readonly<Record<string, number>>): Record<string, number> =>
+    Object.fromEntries(
+      efforts.flatMap(([effort, at]) => Object.entries(pick(at)).map(([cost, value]) => [`${effort}/${cost}`, value])),
+    );
+  return {
+    ...metrics,
+    'rollout/cost': byCost(({ cost }) => cost),
+    'frontier/success_gain': Object.fromEntries(gains),
+    'frontier/cost_saving': byCost(({ costSaving }) => costSaving),
+    'frontier/log_price': byCost(({ price }) =>
+      Object.fromEntries(Object.entries(price).map(([name, value]) => [name, Math.log(value)])),
+    ),
+    'frontier/gap': byCost(({ gap }) => gap),
   };
 }
 

@@ -6,27 +6,30 @@
 import { buildResults } from './results.ts';
 import type { RunResults } from './results.ts';
 import { stepRecordFile } from './run-folder.ts';
-import type { RunFolder } from './run-folder.ts';
-import { evaluateAt, measureBaseline } from './run-evaluation.ts';
+import type { RunEvent, RunFolder } from './run-folder.ts';
+import { startReward } from './baseline.ts';
+import { effortAt, effortsOf } from './efforts.ts';
+import { evaluateAt } from './run-evaluation.ts';
 import { functionSize, trainingTask } from './run-inputs.ts';
 import type { RunInputs, RunObserver } from './run-inputs.ts';
 import { openRunParts } from './run-parts.ts';
 import type { RunParts } from './run-parts.ts';
+import { isScored, scoredRollout } from './scored-rollout.ts';
 import { stepMetrics, withSynchronisation } from './step-metrics.ts';
-import { synchronise } from './synchronise.ts';
 import type { ObservedLookups } from './step-metrics.ts';
+import { evaluateStep, toSamples } from './step-reward.ts';
+import { synchronise } from './synchronise.ts';
 import { HoneError } from '../domain/errors.ts';
 import { deriveSeed, groupId } from '../domain/ids.ts';
 import { readStepEvents } from '../eval/events.ts';
 import type { StepMetrics } from '../eval/events.ts';
-import { computeAdvantages } from '../reward/advantage.ts';
-import { createRewardState, evaluateReward, precisionWeightOf, updateRewardState } from '../reward/spec.ts';
-import type { RewardState } from '../reward/spec.ts';
+import { advanceRewardState } from '../reward/reward-advance.ts';
+import { restoreRewardState } from '../reward/reward-state.ts';
+import type { RewardState } from '../reward/reward-state.ts';
 import { runEpisode } from '../rollout/episode.ts';
 import { RolloutManager } from '../rollout/manager.ts';
 import type { StepBatch } from '../rollout/manager.ts';
 import { openCorpus } from '../tasks/corpus.ts';
-import type { TrainSample } from '../train/trainer.ts';
 
 export interface TrainRunOptions {
   readonly folder: RunFolder;
@@ -85,31 +88,20 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
 
 /** Returns the last step that was trained. */
 async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
-  const { folder, observer, now, model, training, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
+  const { folder, observer, now, model, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
   const { config } = folder;
   const { algorithm, schedule } = config;
   const stored = recoverStepRecord(parts);
-  let rewardState =
-    stored?.reward ??
-    createRewardState(
-      config.reward,
-      config.reward.precisionWeight === 'measured' ? await measureBaseline(parts, stop) : undefined,
-    );
+  let rewardState = stored?.reward ?? (await startReward(parts, stop));
   if (stop.aborted || checkpoint >= algorithm.steps) return checkpoint;
   const lookedUp = new Map<string, readonly number[]>();
-  const setting = stack.setting({
-    greedy: false,
-    lookups: config.harness.lookups,
-    reward: (outcome, lookups) =>
-      evaluateReward(config.reward, { state: rewardState, outcome, cost: { lookups } }).reward,
-  });
   const manager = new RolloutManager(buffer, {
     groupSize: algorithm.groupSize,
     groupsPerStep: algorithm.groupsPerStep,
     maxStaleness: schedule.maxStaleness,
     concurrency: schedule.concurrency,
     infraRetries: schedule.infraRetries,
-    taskAt: (ordinal) => trainingTask(training, ordinal, config),
+    taskAt: (ordinal) => trainingTask(parts, ordinal, config),
     currentVersion: () => stack.policy.version,
     runEpisode: async ({ id, ordinal, attempt, task, signal }) => {
       // A replica that is gone ends the run at once; retries and drops are for failures that pass.
@@ -118,7 +110,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       const { rollout, submission } = await runEpisode(
         task,
         { id, groupId: groupId(`g${ordinal}`), attempt, seed, admittedVersion: stack.policy.version, signal },
-        setting,
+        stack.setting({ greedy: false, lookups: config.harness.lookups, effort: effortAt(config, ordinal) }),
       );
       lookedUp.set(id, submission?.lookups.map(({ line }) => line) ?? []);
       return rollout;
@@ -144,16 +136,20 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       }
       const batch = await manager.nextBatch(step + 1);
       step++;
-      const report = await trainer.step({
-        step,
-        samples: toSamples(batch, config.reward, rewardState, algorithm.advantage),
-      });
+      const evaluations = evaluateStep(config, rewardState, batch);
+      const report = await trainer.step({ step, samples: toSamples(batch, evaluations, algorithm) });
       const trained = now();
-      const precisionWeight = precisionWeightOf(rewardState);
-      const measured = observedMeans(batch);
-      const updated: ReturnType<typeof updateRewardState> =
-        measured === undefined ? { state: rewardState } : updateRewardState(config.reward, rewardState, measured);
-      rewardState = updated.state;
+      const usedState = rewardState;
+      const advanced = advanceRewardState(
+        config.reward,
+        usedState,
+        batch.observed
+          .map(({ rollout }) => rollout)
+          .filter(isScored)
+          .map(scoredRollout),
+      );
+      rewardState = advanced.state;
+      const rewardEvents = advanced.events.map((event): RunEvent => ({ ...event, step }));
       const lookups = takeLookups(batch, lookedUp);
       const sampledNow = (await stack.policy.stats()).sampledTokens;
       const measurements = (wallMs: number, split: Readonly<Record<string, number>>): StepMetrics =>
@@ -161,8 +157,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
           batch,
           lookups,
           report,
-          beta: config.reward.beta,
-          precisionWeight,
+          reward: { spec: config.reward, state: usedState, evaluations, measured: advanced.measured },
           sampledTokens: sampledNow - sampledBefore,
           wallMs,
           timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, ...split },
@@ -170,6 +165,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       // What the step measured lies beside the checkpoint that it belongs to, and is there before it.
       folder.writeJson(stepRecordFile(step), {
         reward: rewardState,
+        events: rewardEvents,
         metrics: measurements(trained - stepStart, {}),
       } satisfies StepRecord);
       await trainer.save(folder.checkpointPath(step));
@@ -183,7 +179,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
       });
       const synced = now();
       manager.stepTrained(step);
-      if (updated.event !== undefined) folder.append({ ...updated.event, event: 'reward-recalibrated', step });
+      for (const event of rewardEvents) folder.append(event);
       if (!report.applied)
         folder.append({
           event: 'step-skipped',
@@ -210,51 +206,31 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
 }
 
 interface StepRecord {
+  /** After the step. */
   readonly reward: RewardState;
+  /** What the reward changed in the step. */
+  readonly events: readonly RunEvent[];
   readonly metrics: StepMetrics;
 }
 
-/** The newest step's record; killed between its checkpoint and its event, the step gets the event now. */
-function recoverStepRecord({ folder, checkpoint, publisher }: RunParts): StepRecord | undefined {
+/** The newest step's record; killed between its checkpoint and its event, the step gets its events now. */
+function recoverStepRecord({ folder, checkpoint, publisher, pool }: RunParts): StepRecord | undefined {
   // Written by trainSteps.
   const stored = folder.readJson(stepRecordFile(checkpoint)) as StepRecord | undefined;
-  if (stored === undefined || readStepEvents(folder.events()).some(({ step }) => step === checkpoint)) return stored;
-  folder.append({ event: 'step-end', step: checkpoint, version: publisher.version, metrics: stored.metrics });
-  return stored;
-}
-
-/** Rewards of a whole batch are computed under one state, so that members of a group are comparable. */
-function toSamples(
-  batch: StepBatch,
-  spec: Parameters<typeof evaluateReward>[0],
-  state: RewardState,
-  baseline: 'mean' | 'leave-one-out',
-): TrainSample[] {
-  const rollouts = batch.groups
-    .flatMap((group) => group.rollouts)
-    .map((rollout) =>
-      rollout.outcome === undefined
-        ? rollout
-        : {
-            ...rollout,
-            reward: evaluateReward(spec, { state, outcome: rollout.outcome, cost: { lookups: rollout.lookups } })
-              .reward,
-          },
-    );
-  const { values } = computeAdvantages(rollouts, { baseline });
-  return rollouts.flatMap((rollout, index) => {
-    const advantage = values[index];
-    return advantage === undefined ? [] : [{ rolloutId: rollout.id, advantage, segments: rollout.segments }];
+  if (stored === undefined) return undefined;
+  const reward = restoreRewardState(folder.config.reward, {
+    state: stored.reward,
+    efforts: effortsOf(folder.config),
+    ...(pool.length === 0 ? {} : { taskIds: pool.map(({ id }) => id) }),
   });
-}
-
-function observedMeans(batch: StepBatch): { precision: number; recall: number } | undefined {
-  const outcomes = batch.observed.flatMap(({ rollout }) => rollout.outcome ?? []);
-  if (outcomes.length === 0) return undefined;
-  return {
-    precision: outcomes.reduce((sum, { precision }) => sum + precision, 0) / outcomes.length,
-    recall: outcomes.reduce((sum, { recall }) => sum + recall, 0) / outcomes.length,
-  };
+  const events = folder.events();
+  if (readStepEvents(events).some(({ step }) => step === checkpoint)) return { ...stored, reward };
+  // They are appended in one order, so what is missing is the end of it.
+  const kinds = new Set(stored.events.map(({ event }) => event));
+  const present = events.filter(({ event, step }) => step === checkpoint && kinds.has(event)).length;
+  for (const event of stored.events.slice(present)) folder.append(event);
+  folder.append({ event: 'step-end', step: checkpoint, version: publisher.version, metrics: stored.metrics });
+  return { ...stored, reward };
 }
 
 function takeLookups(batch: StepBatch, lookedUp: Map<string, readonly number[]>): ObservedLookups[] {
