@@ -4,9 +4,28 @@
  * are numbers already), --out <folder> (default runs/frontier-fit), --seed <integer> (default 1), --resamples <integer>
  * (default 2000), --json (print the result as JSON). Exits 1, after writing the page, when an effort has no usable slope.
  */
+import { HoneError } from '../domain/errors.ts';
+import { parseCostOption, parseEvaluations } from '../frontier/evaluation-records.ts';
+import { renderFitReport } from '../frontier/fit-report.ts';
+import { renderFitText } from '../frontier/fit-tables.ts';
+import { missingPrices } from '../frontier/fit-warnings.ts';
+import { fitFrontier } from '../frontier/frontier-fit.ts';
+import { readInput, writeOutputs } from './frontier-files.ts';
 import { integerOption } from './options.ts';
 
-export function fit(_path: string, options: Record<string, unknown>): void {
-  integerOption('--seed', options['seed'] ?? '1', { min: 0, max: 0xffffffff });
-  integerOption('--resamples', options['resamples'] ?? '2000', { min: 100, max: 100_000 });
+export function fit(path: string, options: Record<string, unknown>): void {
+  const seed = integerOption('--seed', options['seed'] ?? '1', { min: 0, max: 0xffffffff });
+  const resamples = integerOption('--resamples', options['resamples'] ?? '2000', { min: 100, max: 100_000 });
+  const { cost: costText, out } = options;
+  const cost = parseCostOption(typeof costText === 'string' ? costText : undefined);
+  const text = readInput(path, 'evaluations as JSON Lines; hone eval --efforts --out writes them');
+  const frontier = fitFrontier(parseEvaluations(text, { origin: path, cost }), { source: path, cost, seed, resamples });
+  const written = writeOutputs(typeof out === 'string' ? out : 'runs/frontier-fit', {
+    'frontier.json': `${JSON.stringify(frontier, null, 2)}\n`,
+    'fit.html': renderFitReport(frontier),
+  });
+  process.stdout.write(options['json'] === true ? `${JSON.stringify(frontier)}\n` : renderFitText(frontier));
+  process.stderr.write(`written to ${written.join(' and ')}\n`);
+  const missing = missingPrices(frontier.efforts);
+  if (missing !== undefined) throw new HoneError('invalid-config', missing.what, { cure: missing.cure });
 }

@@ -6,6 +6,7 @@ import type { Interval } from '../domain/statistics.ts';
 import type { SlopeEstimate } from '../reward/slope.ts';
 import type { EvaluationRecord } from './evaluation-records.ts';
 import type { EffortFit } from './frontier-file.ts';
+import { formatNumber } from './xy-scale.ts';
 
 /** Steering repairs a starting price that is wrong by this factor. */
 const REPAIRED_FACTOR = 3;
@@ -35,10 +36,7 @@ export function fitWarnings(input: {
     warnings.push(
       `${unpaired} of ${new Set(records.map(({ taskId }) => taskId)).size} tasks were not tried at every effort: differences between efforts are then partly differences between tasks. Evaluate the same tasks at all efforts.`,
     );
-  for (const [index, fit] of efforts.entries()) {
-    const slope = slopes[index];
-    if (slope !== undefined) warnings.push(...slopeWarnings(fit, slope));
-  }
+  warnings.push(...slopeWarnings(efforts, slopes));
   for (const { effort, dominated } of efforts) {
     if (dominated === null) continue;
     const by = dominated.by.length === 1 ? `${dominated.by[0]} does` : `a mix of ${dominated.by.join(' and ')} would`;
@@ -76,31 +74,42 @@ export function missingPrices(efforts: readonly EffortFit[]): { what: string; cu
   };
 }
 
-function slopeWarnings({ effort, slopes }: EffortFit, slope: SlopeEstimate): string[] {
-  const warnings: string[] = [];
-  const { withinTask, pooled, acrossEfforts } = slopes;
-  if (slope.usableTasks < 2) {
-    const why = slope.rollouts === slope.tasks ? 'each task has one rollout' : 'rollouts of a task all cost the same';
-    warnings.push(`Effort ${effort} has no slope within tasks: ${why}. Give each task several rollouts.`);
-  }
-  if (withinTask !== null && pooled !== null && withinTask.estimate * pooled.estimate < 0)
-    warnings.push(
-      withinTask.estimate > 0
-        ? `At effort ${effort} more cost comes with more success within a task (${figure(withinTask.estimate)}) but with less over all rollouts (${figure(pooled.estimate)}): hard tasks cost more and fail more. The slope within tasks is the one that means something.`
-        : `At effort ${effort} more cost comes with less success within a task (${figure(withinTask.estimate)}) but with more over all rollouts (${figure(pooled.estimate)}): the agent probably stops when it has succeeded and goes on when it has not. Neither is a price; use the slope across efforts.`,
-    );
-  else if (withinTask !== null && withinTask.high < 0)
-    warnings.push(
-      `At effort ${effort} more cost comes with less success even within a task (${band(withinTask)}): the agent probably stops when it has succeeded and goes on when it has not. That slope is no price.`,
-    );
-  if (withinTask !== null && acrossEfforts !== null && withinTask.low > 0 && acrossEfforts.low > 0) {
+/** Efforts with the same trouble share a sentence. */
+function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEstimate[]): string[] {
+  const troubles = efforts.map(({ slopes: { withinTask, pooled, acrossEfforts } }, index) => {
+    const slope = slopes[index];
+    if (withinTask === null) return slope?.rollouts === slope?.tasks ? 'single' : 'constant';
+    if (withinTask.high < 0 || (withinTask.estimate < 0 && (pooled?.estimate ?? 0) > 0)) return 'stops';
+    if (withinTask.estimate > 0 && (pooled?.estimate ?? 0) < 0) return 'hard-tasks';
+    if (acrossEfforts === null || withinTask.low <= 0 || acrossEfforts.low <= 0) return 'none';
     const ratio = withinTask.estimate / acrossEfforts.estimate;
-    if (ratio > REPAIRED_FACTOR || ratio < 1 / REPAIRED_FACTOR)
-      warnings.push(
-        `At effort ${effort} the slope within tasks is ${figure(ratio)} times the one across efforts. Both cannot be right: cost that varies by chance need not buy what turning effort up buys.`,
-      );
-  }
-  return warnings;
+    return ratio > REPAIRED_FACTOR || ratio < 1 / REPAIRED_FACTOR ? 'apart' : 'none';
+  });
+  const tell = (trouble: (typeof troubles)[number], cell: (fit: EffortFit) => string): string | undefined => {
+    const told = efforts.filter((_, index) => troubles[index] === trouble).map(cell);
+    return told.length === 0 ? undefined : told.join(', ');
+  };
+  const signs = ({ effort, slopes: { withinTask, pooled } }: EffortFit): string =>
+    `${effort} ${withinTask === null ? 'none' : figure(withinTask.estimate)} within tasks and ${pooled === null ? 'none' : figure(pooled.estimate)} pooled`;
+  const single = tell('single', ({ effort }) => effort);
+  const constant = tell('constant', ({ effort }) => effort);
+  const stops = tell('stops', signs);
+  const hardTasks = tell('hard-tasks', signs);
+  const apart = tell('apart', ({ effort, slopes: { withinTask, acrossEfforts } }) => {
+    const ratio = (withinTask?.estimate ?? Number.NaN) / (acrossEfforts?.estimate ?? Number.NaN);
+    return `${effort} ${formatNumber(ratio, 'times', 2)}`;
+  });
+  return [
+    single && `No slope within tasks, as each task has one rollout: ${single}. Give each task several.`,
+    constant &&
+      `No slope within tasks, as fewer than two tasks have rollouts that differ in cost: ${constant}. Give each task several rollouts.`,
+    stops &&
+      `More cost comes with less success within a task: ${stops}. The agent probably stops when it has succeeded and goes on when it has not, so this slope is no price; take the one across efforts.`,
+    hardTasks &&
+      `The slopes disagree in sign: ${hardTasks}. Hard tasks cost more and fail more, which the pooled slope mistakes for a harm of cost; the one within tasks means something.`,
+    apart &&
+      `The slope within tasks differs from the one across efforts by more than a factor of ${REPAIRED_FACTOR}: ${apart}. Cost that varies by chance need not buy what turning effort up buys.`,
+  ].filter((sentence) => sentence !== undefined);
 }
 
 /** The half-width of a band shrinks with the square root of the number of tasks. */
@@ -130,7 +139,7 @@ function band({ estimate, low, high }: Interval): string {
 }
 
 function figure(value: number): string {
-  return String(Number(value.toPrecision(3)));
+  return formatNumber(value, 'number');
 }
 
 function percent(share: number): string {

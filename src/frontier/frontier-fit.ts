@@ -50,7 +50,9 @@ export function fitFrontier(records: readonly EvaluationRecord[], options: FitOp
   const resampled = resampleEfforts(groups, { seed, resamples, hasCurve });
   const slopes = groups.map((group) => measureSlope(group.records, { seed, resamples }));
   const efforts = groups.map(({ effort, records: members, reference }, index): EffortFit => {
-    const withinTask = bandOrNull(slopes[index]?.withinTask);
+    const slope = slopes[index];
+    // One task with differing costs has a slope, but no resample tells how far to trust it.
+    const withinTask = slope !== undefined && slope.usableTasks > 1 ? bandOrNull(slope.withinTask) : null;
     const acrossEfforts = bandOrNull(across[effort]);
     const dominators = resampled.dominators[index] ?? [];
     const price = startingPrice({ acrossEfforts, withinTask });
@@ -66,7 +68,7 @@ export function fitFrontier(records: readonly EvaluationRecord[], options: FitOp
         alpha,
         rollouts: rolloutsForError(reference, { alpha, gapError: GAP_ERROR }),
       })),
-      slopes: { withinTask, pooled: bandOrNull(slopes[index]?.pooled), acrossEfforts },
+      slopes: { withinTask, pooled: bandOrNull(slope?.pooled), acrossEfforts },
       dominated:
         dominators.length === 0
           ? null

@@ -1,0 +1,38 @@
+/** Text in and text out for the frontier commands; a file that is not there or cannot be written is one sentence. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import { HoneError } from '../domain/errors.ts';
+
+/** Throws `invalid-config` when the file cannot be read; `wants` completes "Name ...". */
+export function readInput(path: string, wants: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new HoneError('invalid-config', `${path} could not be read: ${reasonOf(cause)}.`, {
+      cure: `Name ${wants}.`,
+      cause,
+    });
+  }
+}
+
+/** Writes texts by file name into a folder, which is made where it does not exist; returns their paths. */
+export function writeOutputs(folder: string, texts: Readonly<Record<string, string>>): string[] {
+  try {
+    mkdirSync(folder, { recursive: true });
+    return Object.entries(texts).map(([name, text]) => {
+      const path = join(folder, name);
+      writeFileSync(path, text);
+      return path;
+    });
+  } catch (cause) {
+    throw new HoneError('store-failed', `Results could not be written to ${folder}: ${reasonOf(cause)}.`, {
+      cure: 'Name a folder that you can write to with --out.',
+      cause,
+    });
+  }
+}
+
+function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}
