@@ -124,7 +124,7 @@ function renderOrder({ order }: StudySummary): string {
     formatNumber(strictShare, 'percent', 0),
     formatNumber(endsShare, 'percent', 0),
   ]);
-  return `<h3>Does a larger α buy more success, problem by problem?</h3>${scroll(renderFigureTable({ heads: ['effort', 'gain rises and saving falls at every α', 'largest α against smallest'], rows }))}`;
+  return `<h3>Share of problems where a larger α brings more success for less saving</h3>${scroll(renderFigureTable({ heads: ['effort', 'at every α', 'largest against smallest'], rows }))}`;
 }
 
 function renderDirections({ arms }: StudySummary, plan: StudyPlan): string {
