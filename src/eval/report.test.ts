@@ -53,6 +53,38 @@ describe('renderReport', () => {
     }
   });
 
+  it('draws what a reward is made of and where a steered run lands, with its target, where steps recorded it', () => {
+    const byCost = (value: number): Record<string, number> => ({ 'low/tokens': value, 'high/tokens': 2 * value });
+    const steps = report.steps.map((event, index) => ({
+      ...event,
+      metrics: {
+        ...event.metrics,
+        'reward/components': { precision: 0.3, recall: 0.1, frontier: -0.05 },
+        'frontier/success_gain': index === 2 ? { low: 0.1 } : { low: 0.1, high: 0.2 },
+        'frontier/cost_saving': byCost(0.1),
+        'frontier/log_price': byCost(-3),
+        'frontier/gap': byCost(0.01),
+      },
+    }));
+    expect(readStepEvents(steps)).toHaveLength(steps.length);
+    const drawn = new Map(
+      curveGroups(steps, { alpha: 0.3 }).flatMap(({ charts }) => charts.map((chart) => [chart.id, chart] as const)),
+    );
+    expect(drawn.get('components')?.series.map(({ name }) => name)).toEqual(['precision', 'recall', 'frontier']);
+    expect(drawn.get('success-gain')?.caption).toContain('gain : saving = 0.3 : 0.7');
+    expect(
+      drawn
+        .get('success-gain')
+        ?.series[1]?.points.slice(1, 4)
+        .map(({ value }) => value),
+    ).toEqual([0.2, null, 0.2]);
+    expect(drawn.get('cost-saving')?.series.map(({ name }) => name)).toEqual(['low/tokens', 'high/tokens']);
+    expect(drawn.get('log-price')?.series).toHaveLength(2);
+    expect(drawn.get('gap')?.series).toHaveLength(2);
+    expect(unbalancedTags(renderReport({ ...report, steps, alpha: 0.3 }))).toEqual([]);
+    expect(curveGroups(report.steps).map(({ title }) => title)).not.toContain('Where does it land');
+  });
+
   it('shows policies, controls and kinds', () => {
     for (const { label } of report.table?.rows ?? []) expect(page).toContain(label);
     expect(page).toContain('contradicted-constant');

@@ -5,10 +5,9 @@
  */
 import { buildResults } from './results.ts';
 import type { RunResults } from './results.ts';
-import { stepRecordFile } from './run-folder.ts';
 import type { RunEvent, RunFolder } from './run-folder.ts';
 import { startReward } from './baseline.ts';
-import { effortAt, effortsOf } from './efforts.ts';
+import { effortAt } from './efforts.ts';
 import { evaluateAt } from './run-evaluation.ts';
 import { functionSize, trainingTask } from './run-inputs.ts';
 import type { RunInputs, RunObserver } from './run-inputs.ts';
@@ -17,15 +16,13 @@ import type { RunParts } from './run-parts.ts';
 import { isScored, scoredRollout } from './scored-rollout.ts';
 import { stepMetrics, withSynchronisation } from './step-metrics.ts';
 import type { ObservedLookups } from './step-metrics.ts';
+import { recoverStepRecord, writeStepRecord } from './step-record.ts';
 import { evaluateStep, toSamples } from './step-reward.ts';
 import { synchronise } from './synchronise.ts';
 import { HoneError } from '../domain/errors.ts';
 import { deriveSeed, groupId } from '../domain/ids.ts';
-import { readStepEvents } from '../eval/events.ts';
 import type { StepMetrics } from '../eval/events.ts';
 import { advanceRewardState } from '../reward/reward-advance.ts';
-import { restoreRewardState } from '../reward/reward-state.ts';
-import type { RewardState } from '../reward/reward-state.ts';
 import { runEpisode } from '../rollout/episode.ts';
 import { RolloutManager } from '../rollout/manager.ts';
 import type { StepBatch } from '../rollout/manager.ts';
@@ -91,7 +88,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
   const { folder, observer, now, model, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
   const { config } = folder;
   const { algorithm, schedule } = config;
-  const stored = recoverStepRecord(parts);
+  const stored = recoverStepRecord(folder, { step: checkpoint, version: publisher.version, pool: parts.pool });
   let rewardState = stored?.reward ?? (await startReward(parts, stop));
   if (stop.aborted || checkpoint >= algorithm.steps) return checkpoint;
   const lookedUp = new Map<string, readonly number[]>();
@@ -163,11 +160,11 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
           timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, ...split },
         });
       // What the step measured lies beside the checkpoint that it belongs to, and is there before it.
-      folder.writeJson(stepRecordFile(step), {
+      writeStepRecord(folder, step, {
         reward: rewardState,
         events: rewardEvents,
         metrics: measurements(trained - stepStart, {}),
-      } satisfies StepRecord);
+      });
       await trainer.save(folder.checkpointPath(step));
       const saved = now();
       const published = await publisher.publish(await trainer.served(), model.shapes);
@@ -205,34 +202,6 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
   return step;
 }
 
-interface StepRecord {
-  /** After the step. */
-  readonly reward: RewardState;
-  /** What the reward changed in the step. */
-  readonly events: readonly RunEvent[];
-  readonly metrics: StepMetrics;
-}
-
-/** The newest step's record; killed between its checkpoint and its event, the step gets its events now. */
-function recoverStepRecord({ folder, checkpoint, publisher, pool }: RunParts): StepRecord | undefined {
-  // Written by trainSteps.
-  const stored = folder.readJson(stepRecordFile(checkpoint)) as StepRecord | undefined;
-  if (stored === undefined) return undefined;
-  const reward = restoreRewardState(folder.config.reward, {
-    state: stored.reward,
-    efforts: effortsOf(folder.config),
-    ...(pool.length === 0 ? {} : { taskIds: pool.map(({ id }) => id) }),
-  });
-  const events = folder.events();
-  if (readStepEvents(events).some(({ step }) => step === checkpoint)) return { ...stored, reward };
-  // They are appended in one order, so what is missing is the end of it.
-  const kinds = new Set(stored.events.map(({ event }) => event));
-  const present = events.filter(({ event, step }) => step === checkpoint && kinds.has(event)).length;
-  for (const event of stored.events.slice(present)) folder.append(event);
-  folder.append({ event: 'step-end', step: checkpoint, version: publisher.version, metrics: stored.metrics });
-  return { ...stored, reward };
-}
-
 function takeLookups(batch: StepBatch, lookedUp: Map<string, readonly number[]>): ObservedLookups[] {
   return batch.observed.flatMap(({ task, rollout }) => {
     const lines = lookedUp.get(rollout.id);
@@ -254,6 +223,16 @@ function progressText(metrics: StepMetrics): string {
     parts.push(
       `look-ups ${(100 * looked).toFixed(0)} % elsewhere, ${(100 * (metrics['rollout/lookup_rate_other'] ?? 0)).toFixed(0)} % other`,
     );
+  const gains = metrics['frontier/success_gain'] ?? {};
+  const savings = Object.entries(metrics['frontier/cost_saving'] ?? {});
+  for (const [effort, gain] of Object.entries(gains)) {
+    const saved = savings.filter(([name]) => name.startsWith(`${effort}/`)).map(([, saving]) => signedPercent(saving));
+    parts.push(`${effort} gain ${signedPercent(gain)}, saving ${saved.join(' ')}`);
+  }
   parts.push(`${Math.round(metrics['speed/sampled_tokens_per_second'])} tok/s`);
   return parts.join(', ');
+}
+
+function signedPercent(share: number): string {
+  return `${share < 0 ? '-' : '+'}${Math.abs(100 * share).toFixed(0)} %`;
 }
