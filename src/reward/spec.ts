@@ -108,12 +108,12 @@ function termProblems({ terms }: RewardSpec): Problem[] {
         break;
       case 'budget': {
         const problem = budgetProblem(term);
-        if (problem !== undefined) at('form', problem);
+        if (problem !== undefined) problems.push({ path: ['terms', index], message: problem });
         break;
       }
       case 'overlong': {
         const problem = overlongProblem(term);
-        if (problem !== undefined) at('buffer', problem);
+        if (problem !== undefined) problems.push({ path: ['terms', index], message: problem });
         break;
       }
       case 'cost':
