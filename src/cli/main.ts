@@ -91,6 +91,60 @@ program
   .option('--json', 'print the table as JSON')
   .action(async (run: string, options: Record<string, unknown>) => (await import('./report.ts')).report(run, options));
 
+const frontier = program
+  .command('frontier')
+  .description('choose where on the success-cost frontier a policy lands, and see that steering gets it there');
+frontier
+  .command('study')
+  .description('run the toy study of steered prices and put its table beside the published one')
+  .option('--out <folder>', 'folder to write; runs/frontier-study if left out')
+  .option('--seed <integer>', 'seed of every draw; 1 if left out')
+  .option('--problems <integer>', 'problems, spread over the grid of 100; all if left out')
+  .option('--seeds <integer>', 'seeds of each problem; 3 if left out')
+  .option('--steps <integer>', 'training steps; 1000 if left out')
+  .option('--batch <integer>', 'rollouts of a step; 1024 if left out')
+  .option('--alphas <list>', 'steered arms, each from 0 to 1; 0,0.25,0.5,0.75,1 if left out')
+  .option('--workers <integer>', 'threads; one a core if left out; the bits do not depend on it')
+  .option('--no-wrong-slope', 'leave out the arms that start from 3 times and a third of the right price')
+  .option('--resume', 'go on with a study that was stopped; a finished one gets its files anew')
+  .option('--mean-field', 'follow expectations instead of sampling: no noise, and done in a moment')
+  .option('--verify', 'check the thirteen statements about the study instead of running it')
+  .option('--svg <file>', 'also write gain against saving alone, as one picture')
+  .option('--json', 'print the results as JSON')
+  .action(async (options: Record<string, unknown>) => (await import('./frontier.ts')).study(options));
+frontier
+  .command('fit')
+  .description('fit the frontier of a real policy to its own evaluations at several efforts')
+  .argument('<evaluations>', 'JSON Lines, one rollout a line; hone eval --efforts writes them')
+  .option(
+    '--cost <weights>',
+    'prices of counts, such as tokens=0.000002,turns=0.01; or the unit of costs that are numbers',
+  )
+  .option('--out <folder>', 'folder to write', 'runs/frontier-fit')
+  .option('--seed <integer>', 'seed of the bootstrap', '1')
+  .option('--resamples <integer>', 'of the bootstrap over tasks', '2000')
+  .option('--json', 'print the result as JSON')
+  .action(async (file: string, options: Record<string, unknown>) =>
+    (await import('./frontier-fit.ts')).fit(file, options),
+  );
+frontier
+  .command('simulate')
+  .description('show where each alpha would land on a frontier of your own, before anything is trained')
+  .argument('<curve>', 'frontier.json of hone frontier fit, or points with effort, cost and success')
+  .option('--alphas <list>', 'targets, each from 0 to 1', '0,0.25,0.5,0.75,1')
+  .option('--improve <list>', 'assumed improvements, in per cent', '10,25,50')
+  .option('--law <law>', 'what improves: success, failures or cost', 'success')
+  .option('--half-life <steps>', 'steps until half of the improvement is there', '75')
+  .option('--start-price <list>', 'starting prices as effort=price,...; the slopes of the curve if left out')
+  .option('--slope-error <factor>', 'how wrong the fixed price that is shown beside is', '3')
+  .option('--steps <integer>', 'steps of the course', '1000')
+  .option('--actor-rate <number>', 'how fast the policy moves, in log cost a step', '0.015')
+  .option('--out <folder>', 'folder to write', 'runs/frontier-simulate')
+  .option('--json', 'print the result as JSON')
+  .action(async (file: string, options: Record<string, unknown>) =>
+    (await import('./frontier-simulate.ts')).simulate(file, options),
+  );
+
 program
   .command('config')
   .description('list every option of a run config with its unit and default')

@@ -24,6 +24,28 @@ export function numberOption(name: string, value: unknown, range: { above: numbe
   return number;
 }
 
+/** A list such as 0,0.25,1: at least one number, each from `min` to `max`. */
+export function numberListOption(name: string, value: unknown, range: { min: number; max: number }): number[] {
+  const words = typeof value === 'string' ? value.split(',') : [];
+  const numbers = words.map((word) => (word.trim() === '' ? Number.NaN : Number(word)));
+  const wrong = numbers.findIndex((number) => !(number >= range.min && number <= range.max));
+  if (numbers.length === 0 || wrong >= 0)
+    throw new HoneError(
+      'invalid-config',
+      `${name} is ${String(value)}, not a list of numbers from ${range.min} to ${range.max}${words.length > 1 ? `: ${words[wrong]?.trim() || 'an empty entry'} is none` : ''}.`,
+      { cure: `Give numbers with commas between them, such as ${name} ${range.min},${range.max}.` },
+    );
+  return numbers;
+}
+
+/** Refuses options that nothing would read; `given` holds those of the command line by their names. */
+export function refuseUnread(given: readonly string[], why: string): void {
+  if (given.length === 0) return;
+  throw new HoneError('invalid-config', `${given.join(' and ')} would not be read: ${why}.`, {
+    cure: `Leave ${given.length === 1 ? 'it' : 'them'} out.`,
+  });
+}
+
 export function choiceOption<T extends string>(name: string, value: unknown, choices: readonly T[]): T {
   const found = choices.find((choice) => choice === value);
   if (found === undefined)

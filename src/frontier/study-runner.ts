@@ -8,7 +8,7 @@ import { Worker } from 'node:worker_threads';
 import { HoneError } from '../domain/errors.ts';
 import { checkStudyPlan } from './study-plan.ts';
 import type { StudyPlan, StudyRecord } from './study-record.ts';
-import type { UnitResult } from './study-worker.ts';
+import type { UnitResult, UnitRuns } from './study-worker.ts';
 import { studyUnits } from './toy-run.ts';
 import type { StudyUnit } from './toy-run.ts';
 
@@ -18,17 +18,17 @@ export interface StudyRunOptions {
   /** Threads, 1 .. MAX_WORKERS; one a core if left out. */
   readonly workers?: number;
   /** Units that were run before; they are not run again. */
-  readonly finished?: readonly UnitResult[];
+  readonly finished?: readonly UnitRuns[];
   /** Told of each unit as it ends, in the order of ending, before the next one starts on its thread. */
   readonly onUnit?: (result: UnitResult, progress: { readonly done: number; readonly total: number }) => void;
   /** Stops handing out units; those that run are finished. */
   readonly signal?: AbortSignal;
 }
 
-/** `stopped`: the signal fired before every unit was run; `results` are those that were. */
+/** `stopped`: the signal fired before every unit was run; `units` are those that were. */
 export type StudyRunOutcome =
-  | { readonly kind: 'finished'; readonly record: StudyRecord; readonly results: readonly UnitResult[] }
-  | { readonly kind: 'stopped'; readonly results: readonly UnitResult[] };
+  | { readonly kind: 'finished'; readonly record: StudyRecord; readonly units: readonly UnitRuns[] }
+  | { readonly kind: 'stopped'; readonly units: readonly UnitRuns[] };
 
 /**
  * Runs what is not finished yet. Throws `invalid-config` on a plan or a number of workers out of range, `engine-failed`
@@ -43,7 +43,7 @@ export async function runStudy(plan: StudyPlan, options: StudyRunOptions = {}): 
     });
   }
   const units = studyUnits(plan);
-  const results = new Map(finished.map((result) => [unitKey(result.unit), result]));
+  const results = new Map<string, UnitRuns>(finished.map((runs) => [unitKey(runs.unit), runs]));
   const waiting = units.filter((unit) => !results.has(unitKey(unit)));
   const threads = Array.from({ length: Math.min(workers, waiting.length) }, () => startWorker(plan));
   try {
@@ -61,8 +61,8 @@ export async function runStudy(plan: StudyPlan, options: StudyRunOptions = {}): 
     await Promise.all(threads.map((thread) => thread.terminate()));
   }
   const ordered = units.flatMap((unit) => results.get(unitKey(unit)) ?? []);
-  if (ordered.length < units.length) return { kind: 'stopped', results: ordered };
-  return { kind: 'finished', record: { plan, runs: ordered.flatMap(({ runs }) => runs) }, results: ordered };
+  if (ordered.length < units.length) return { kind: 'stopped', units: ordered };
+  return { kind: 'finished', record: { plan, runs: ordered.flatMap(({ runs }) => runs) }, units: ordered };
 }
 
 function startWorker(plan: StudyPlan): Worker {

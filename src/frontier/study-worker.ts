@@ -8,10 +8,13 @@ import { runUnit } from './toy-run.ts';
 import type { StudyUnit } from './toy-run.ts';
 import type { StudyPlan, StudyRun } from './study-record.ts';
 
-export interface UnitResult {
+export interface UnitRuns {
   readonly unit: StudyUnit;
   /** One an arm that has this seed, in the order of the plan. */
   readonly runs: readonly StudyRun[];
+}
+
+export interface UnitResult extends UnitRuns {
   /** Time that the unit took on its thread. */
   readonly milliseconds: number;
 }
