@@ -1,6 +1,7 @@
 /**
  * The seven statistical statements about sampled studies. Their bounds leave the margin that five seed sets of a
- * prototype showed at 20 problems, 1 seed and batches of 256; low effort is too noisy there to be held to a figure.
+ * prototype showed at 20 problems, 1 seed and batches of 256; the studies here have more seeds, so more margin. Low
+ * effort is too noisy there to be held to a figure.
  */
 import { armOf, atMost, largest, points } from './statement.ts';
 import type { Evidence, Statement, StatementResult } from './statement.ts';

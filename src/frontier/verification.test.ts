@@ -5,6 +5,7 @@ import { meanFieldStudy } from './mean-field.ts';
 import type { Evidence, Formulas } from './statement.ts';
 import { STUDY_EFFORTS } from './study-record.ts';
 import type { StudyPlan, StudyRecord } from './study-record.ts';
+import { runUnit, studyUnits } from './toy-run.ts';
 import {
   gatherEvidence,
   renderVerification,
@@ -186,11 +187,20 @@ describe('the plans', () => {
     expect(VERIFICATION_PROBLEMS.slice(0, 4)).toEqual([0, 5, 13, 18]);
   });
 
-  it('are about 10^8 rollouts', () => {
-    const rollouts = Object.values(verificationPlans(1)).reduce(
-      (sum, { arms, problems, steps, batch }) => sum + arms.length * problems.length * steps * batch,
-      0,
-    );
-    expect(rollouts).toBe(20 * 20 * 1000 * 256);
+  it('are about 3 x 10^8 rollouts', () => {
+    let runs = 0;
+    for (const { arms, problems, steps, batch } of Object.values(verificationPlans(1))) {
+      expect(problems.length * steps * batch).toBe(20 * 1000 * 256);
+      for (const { seeds } of arms) runs += seeds;
+    }
+    expect(runs).toBe(3 * 6 + 3 * 12 + 1 + 1);
   });
+});
+
+it('holds on sampled studies', async () => {
+  const report = await verifyStudy({
+    simulate: (plan) => Promise.resolve({ plan, runs: studyUnits(plan).flatMap((unit) => runUnit(plan, unit)) }),
+    seed: 1,
+  });
+  expect(report.statements.filter(({ passed }) => !passed)).toEqual([]);
 });
