@@ -46,7 +46,7 @@ export function slopeErrorArms(plan: Pick<StudyPlan, 'arms'>): { rule: string; a
     .map(([rule, arms]) => ({ rule, arms: arms.toSorted((a, b) => a.arm.slopeFactor - b.arm.slopeFactor) }));
 }
 
-export function ruleName({ rule }: Pick<StudyArm, 'rule'>): string {
+function ruleName({ rule }: Pick<StudyArm, 'rule'>): string {
   return rule.kind === 'fixed' ? 'fixed price' : `α = ${rule.alpha}`;
 }
 

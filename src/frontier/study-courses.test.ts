@@ -81,6 +81,16 @@ describe('wrong starting prices', () => {
     expect(ends[5]).toBeCloseTo(ends[4] ?? 0, 1);
   });
 
+  it('draw one steered rule of many, and table them all', () => {
+    const steered = [0, 0.4, 1].map(
+      (alpha) => ({ rule: { kind: 'steered', alpha }, slopeFactor: 1, seeds: 1 }) as const,
+    );
+    const arms = [1, 3].flatMap((slopeFactor) => steered.map((arm) => ({ ...arm, slopeFactor })));
+    const figure = wrongPriceFigure(inventRecord({ problems: [42], arms }, { hasWrongSlopes: false }));
+    expect(figure?.legend.map(({ name }) => name)).toEqual(['α = 0.4, ×1', 'α = 0.4, ×3']);
+    expect(figure?.table.rows).toHaveLength(18);
+  });
+
   it('are left out where none was run', () => {
     expect(wrongPriceFigure(inventRecord({ problems: [42] }, { hasWrongSlopes: false }))).toBeUndefined();
   });

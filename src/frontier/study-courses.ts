@@ -149,9 +149,13 @@ export function trajectoryFigure(record: StudyRecord): Figure {
   };
 }
 
-/** Cost relative to its start under right and wrong starting prices; undefined when no arm started wrong. */
+/**
+ * Cost relative to its start under right and wrong starting prices, for the fixed price and the steered rule nearest to
+ * alpha = 1/2; the table has every rule. Undefined when no arm started wrong.
+ */
 export function wrongPriceFigure(record: StudyRecord): Figure | undefined {
-  const lines = slopeErrorArms(record.plan)
+  const rules = slopeErrorArms(record.plan);
+  const lines = rules
     .flatMap(({ arms }) => arms)
     .map((drawn) => ({
       ...drawn,
@@ -162,7 +166,13 @@ export function wrongPriceFigure(record: StudyRecord): Figure | undefined {
   const courses = EFFORTS.map((effort) =>
     lines.map((drawn) => ({ drawn, course: costCourse(record, { arm: drawn.index, effort }) })),
   );
-  const panels = courses.map((ofEffort, effort): Panel => {
+  const alphas = rules.flatMap(({ arms: [first] }) =>
+    first?.arm.rule.kind === 'steered' ? [first.arm.rule.alpha] : [],
+  );
+  const middle = alphas.toSorted((one, other) => Math.abs(one - 0.5) - Math.abs(other - 0.5))[0];
+  const isDrawn = ({ arm: { rule } }: DrawnArm): boolean => rule.kind === 'fixed' || rule.alpha === middle;
+  const panels = courses.map((ofRules, effort): Panel => {
+    const ofEffort = ofRules.filter(({ drawn }) => isDrawn(drawn));
     const ends = ofEffort.map(
       ({ drawn, course }) => `${drawn.title} ${formatNumber(Math.exp(course.at(-1)?.mean ?? Number.NaN), 'times')}`,
     );
@@ -186,9 +196,8 @@ export function wrongPriceFigure(record: StudyRecord): Figure | undefined {
   return {
     id: 'wrong-price',
     title: 'When the starting price is wrong',
-    caption:
-      'Cost relative to its start over training (geometric mean over problems, logarithmic axis), for starting prices that are right (×1), too high (above) or too low (below) by a factor. A fixed price keeps its error to the end; what steering makes of the error is where its lines end.',
-    legend: lines.map(({ title, look }): LegendEntry => ({ name: title, look, shows: 'both' })),
+    caption: `Cost relative to its start over training (geometric mean over problems, logarithmic axis), for starting prices that are right (×1), too high (above) or too low (below) by a factor. A fixed price keeps its error to the end; what steering makes of the error is where its lines end.${alphas.length > 1 ? ' The numbers below have every α.' : ''}`,
+    legend: lines.filter(isDrawn).map(({ title, look }): LegendEntry => ({ name: title, look, shows: 'both' })),
     panels,
     table: courseTable(
       courses.flatMap((ofEffort, effort) =>

@@ -3,7 +3,6 @@
  * summary, including those that say that something did not hold.
  */
 import { factorName, mainArms, slopeErrorArms } from './study-arms.ts';
-import type { DrawnArm } from './study-arms.ts';
 import { STUDY_EFFORTS } from './study-record.ts';
 import type { StudyPlan, StudyRecord } from './study-record.ts';
 import type { EffortSummary, StudySummary } from './study-summary.ts';
@@ -124,26 +123,42 @@ function describePublished(summary: StudySummary, plan: StudyPlan): string[] {
   return [`${distances}; ${within} of ${figures.length} figures agree within the interval from seeds.`];
 }
 
+/** The fixed price by where it ends, the steered ones by how far they end from where the right price leads. */
 function describeWrongPrices(summary: StudySummary, plan: StudyPlan): string[] {
-  return slopeErrorArms(plan).flatMap(({ rule, arms }) => {
-    const said = arms
-      .filter(({ arm }) => arm.slopeFactor !== 1)
-      .flatMap(({ index, arm }) => {
-        const medium = summary.arms[index]?.efforts[MEDIUM];
-        return medium === undefined ? [] : [`${factorName(arm.slopeFactor)} at ${sayMove(medium)}`];
-      });
-    const right = rightMove(summary, arms);
-    if (said.length === 0) return [];
-    return [
-      `From a wrong starting price ${rule === 'fixed price' ? 'a fixed price' : `steering with ${rule}`} ends, at medium effort, from ${listOf(said)}${right === undefined ? '' : `; from the right one at ${right}`}.`,
-    ];
+  const rules = slopeErrorArms(plan);
+  const wrong = rules.flatMap(({ arms }) => arms.filter(({ arm }) => arm.slopeFactor !== 1));
+  const said = wrong.flatMap(({ index, arm }) => {
+    const medium = summary.arms[index]?.efforts[MEDIUM];
+    if (arm.rule.kind === 'steered' || medium === undefined) return [];
+    return [`from ${factorName(arm.slopeFactor)} at ${sayMove(medium)}`];
   });
+  const drift =
+    said.length === 0 ? [] : [`A fixed price that starts wrong stays wrong. At medium effort it ends ${listOf(said)}.`];
+  const distances = STUDY_EFFORTS.map((_, effort) => {
+    const found = rules.flatMap(({ arms }) => {
+      const right = arms.find(({ arm }) => arm.slopeFactor === 1);
+      const home = right === undefined ? undefined : summary.arms[right.index]?.efforts[effort];
+      if (home === undefined || right?.arm.rule.kind !== 'steered') return [];
+      return arms.flatMap(({ index }) => distanceBetween(home, summary.arms[index]?.efforts[effort]));
+    });
+    return found.length === 0 ? undefined : Math.max(...found);
+  });
+  const errors = distances.flatMap((distance, effort) =>
+    distance === undefined ? [] : [`${fixed(distance, 1)} points at ${STUDY_EFFORTS[effort]} effort`],
+  );
+  if (errors.length === 0) return drift;
+  const factors = [...new Set(wrong.map(({ arm }) => factorName(arm.slopeFactor)))];
+  return [
+    ...drift,
+    `Steered from prices that are wrong by ${listOf(factors)}, saving and gain end within ${listOf(errors)} of where they end from the right price, over all α that were run so.`,
+  ];
 }
 
-function rightMove(summary: StudySummary, arms: readonly DrawnArm[]): string | undefined {
-  const right = arms.find(({ arm }) => arm.slopeFactor === 1);
-  const medium = right === undefined ? undefined : summary.arms[right.index]?.efforts[MEDIUM];
-  return medium === undefined ? undefined : sayMove(medium);
+/** The larger of the distances in saving and in gain, in points. */
+function distanceBetween(one: EffortSummary, other: EffortSummary | undefined): number[] {
+  if (other === undefined) return [];
+  const saving = Math.abs(one.last.savingPercent.mean - other.last.savingPercent.mean);
+  return [Math.max(saving, Math.abs(one.last.gainPercent.mean - other.last.gainPercent.mean))];
 }
 
 function sayMove({ last: { savingPercent, gainPercent } }: EffortSummary): string {
