@@ -22,6 +22,8 @@ import {
 import type { HoneProcess } from './hone-process.fixture.ts';
 import { writeTinyModel } from './tiny-model.fixture.ts';
 import { createRandom } from '../src/domain/ids.ts';
+import { readEvents } from '../src/run/run-folder.ts';
+import type { RunEvent } from '../src/run/run-folder.ts';
 
 const STEPS = 8;
 const GROUPS_PER_STEP = 4;
@@ -38,8 +40,26 @@ function writeRun(name: string, mode: 'sync' | 'async'): string {
     name,
     algorithm: { steps: STEPS, groupSize: 4, groupsPerStep: GROUPS_PER_STEP, learningRate: 1e-3, warmupSteps: 1 },
     schedule: { mode, concurrency: 16 },
-    // Measured anew at every step, so that measurements which a kill lost would change the weights.
-    reward: { base: { kind: 'detection', recalibrationPatience: 1, recalibrationBand: 1.01 } },
+    efforts: { low: { maxLookups: 0 }, high: {} },
+    baseline: { tasks: 24 },
+    // All of it moves at every step, so that a measurement which a kill lost would change the weights.
+    reward: {
+      base: { kind: 'detection', recalibrationPatience: 1, recalibrationBand: 1.01 },
+      terms: [
+        {
+          kind: 'frontier',
+          alpha: 0.5,
+          costs: [{ name: 'turns', weights: { turns: 1 } }],
+          startingPrice: { from: 'given', prices: { low: 0.02, high: 0.01 } },
+          controller: { rate: 0.5, slewLimit: null, deadZone: 0 },
+        },
+        { kind: 'overlong', limit: 40, buffer: 30 },
+      ],
+      phases: [
+        { name: 'capability', terms: ['frontier'], until: { steps: 3 } },
+        { name: 'product', terms: ['frontier', 'overlong'] },
+      ],
+    },
   });
 }
 
@@ -129,6 +149,12 @@ it(
     ]);
     expect(await newestCheckpointHash(killed)).toBe(await newestCheckpointHash(reference));
     expect(withoutLostMeasurements(killed)).toEqual(withoutLostMeasurements(reference));
+    const events = rewardEvents(reference);
+    expect(events.map(({ event }) => event)).toEqual(expect.arrayContaining(['reward-start', 'reward-phase']));
+    expect(rewardEvents(killed)).toEqual(events);
+    const prices = readSteps(reference).map(({ metrics }) => metrics['frontier/log_price'] ?? {});
+    for (const effort of ['low', 'high'])
+      expect(new Set(prices.map((at) => at[`${effort}/turns`] ?? 0)).size, effort).toBeGreaterThan(3);
   },
 );
 
@@ -139,6 +165,13 @@ it(
     await killAndFinish('killed-async', 12, 'async');
   },
 );
+
+/** What the reward started from and changed, in order. */
+function rewardEvents(run: string): RunEvent[] {
+  return readEvents(run)
+    .filter(({ event }) => /^(?:reward|frontier)-/u.test(event))
+    .map(({ time: _time, ...event }): RunEvent => event);
+}
 
 /** Which lines were looked up is not stored, and a version that a killed process published was not weighed. */
 function withoutLostMeasurements(run: string): unknown[] {
