@@ -1,6 +1,7 @@
 /** What a step teaches the reward: prices that land, tangents that follow, phases, and states that resume bit for bit. */
 import { describe, expect, it } from 'vitest';
 
+import { fBeta, fBetaGradient } from './f-beta.ts';
 import { advanceRewardState } from './reward-advance.ts';
 import type { RewardAdvance } from './reward-advance.ts';
 import { createRewardState } from './reward-start.ts';
@@ -137,6 +138,42 @@ describe('advancing the reward', () => {
     const { state: next, events } = advanceRewardState(spec, state, [rolloutWith({ outcome: { recall: 0.01 } })]);
     expect(next).toEqual({ ...state, steps: 1, phase: { index: 0, steps: 1, reached: 0 } });
     expect(events).toEqual([]);
+  });
+
+  it('reports F-beta of the batch, and how far it is below the tangent that the reward climbs', () => {
+    const { spec, state } = startWith({});
+    const batch = batchAt(40);
+    const { detection } = advanceRewardState(spec, state, batch);
+    if (detection === undefined || state.calibration === null) throw new Error('measured');
+    const honest = batch.map(({ outcome }) => (outcome.cheated ? { precision: 0, recall: 0 } : outcome));
+    const precision = honest.reduce((sum, outcome) => sum + outcome.precision, 0) / batch.length;
+    expect(detection.precision).toBeCloseTo(precision, 12);
+    expect(detection.fBeta).toBe(fBeta(detection, 0.5));
+    const gradient = fBetaGradient(state.calibration.reference, 0.5);
+    const tangent = gradient.precision * detection.precision + gradient.recall * detection.recall;
+    expect(detection.tangentError).toBeLessThan(0);
+    expect(detection.tangentError).toBeCloseTo(detection.fBeta - tangent, 12);
+    const stated = startWith({ base: { kind: 'detection', precisionWeight: 2 } });
+    expect(advanceRewardState(stated.spec, stated.state, batch).detection).not.toHaveProperty('tangentError');
+    const correct = startWith({ base: { kind: 'correct' } });
+    expect(advanceRewardState(correct.spec, correct.state, batch)).not.toHaveProperty('detection');
+  });
+
+  it('tells of groups that a hard budget left without signal, and of none in its free steps', () => {
+    const { spec, state } = startWith({
+      base: { kind: 'correct' },
+      terms: [{ kind: 'budget', form: 'hard', scope: 'effort', weights: { lookups: 1 }, alternateSteps: 1 }],
+    });
+    const lookups = (state.budgets['budget']?.['low'] ?? 0) + 1;
+    const batch = [
+      rolloutWith({ effort: 'low', group: 'a', cost: { lookups } }),
+      rolloutWith({ effort: 'low', group: 'a', outcome: { recall: 0 } }),
+      rolloutWith({ effort: 'low', group: 'b' }),
+      rolloutWith({ effort: 'low', group: 'b', outcome: { recall: 0 } }),
+    ];
+    const { state: next, events } = advanceRewardState(spec, state, batch);
+    expect(events).toMatchObject([{ event: 'reward-budget-silenced', term: 'budget', silenced: 1, groups: 2 }]);
+    expect(advanceRewardState(spec, next, batch).events).toEqual([]);
   });
 
   it('ends a phase by what the batch measured, raw', () => {

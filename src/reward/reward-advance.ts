@@ -4,7 +4,10 @@
  * same state bit for bit.
  */
 import type { Effort } from '../domain/effort.ts';
-import { fBeta } from './f-beta.ts';
+import { silencedBudgets } from './budget-silence.ts';
+import type { SilencedEvent } from './budget-silence.ts';
+import { fBeta, linearise } from './f-beta.ts';
+import type { PrecisionRecall } from './f-beta.ts';
 import { forgetGaps, measureFrontier, steerFrontier } from './frontier-state.ts';
 import type { ConstraintEvent, FrontierMeasurement } from './frontier-state.ts';
 import { recalibrate } from './recalibration.ts';
@@ -18,7 +21,7 @@ import type { ScoredRollout } from './scored-rollout.ts';
 import { frontierTermOf } from './spec.ts';
 import type { RewardSpec } from './spec.ts';
 
-export type RewardEvent = RecalibrationEvent | PhaseEvent | ConstraintEvent;
+export type RewardEvent = RecalibrationEvent | PhaseEvent | ConstraintEvent | SilencedEvent;
 
 /** One effort's part of a batch. Records are by the name of a cost, and empty without a frontier term. */
 export interface EffortMeasurement extends Omit<FrontierMeasurement, 'successGain'> {
@@ -29,11 +32,20 @@ export interface EffortMeasurement extends Omit<FrontierMeasurement, 'successGai
   readonly successGain?: number;
 }
 
+/** Means over all efforts of a batch, raw, the cheated as 0. */
+export interface DetectionMeasurement extends PrecisionRecall {
+  readonly fBeta: number;
+  /** F-beta minus the tangent that the reward climbs, in units of F-beta, at most 0; absent where its weight is a number. */
+  readonly tangentError?: number;
+}
+
 export interface RewardAdvance {
   readonly state: RewardState;
   readonly events: readonly RewardEvent[];
   /** By effort; only those that the batch has. */
   readonly measured: Readonly<Record<Effort, EffortMeasurement>>;
+  /** Absent for an empty batch and a base that is no detection score. */
+  readonly detection?: DetectionMeasurement;
 }
 
 /**
@@ -63,7 +75,7 @@ export function advanceRewardState(
     measured[effort] = { ...plain, ...frontier };
   }
 
-  const events: RewardEvent[] = [];
+  const events: RewardEvent[] = silencedBudgets(spec, state, batch);
   let { frontier, calibration } = state;
   const isSteered = hasFrontier(spec, state.phase);
   if (term !== undefined && frontier !== null && isSteered) {
@@ -73,6 +85,7 @@ export function advanceRewardState(
   }
 
   const means = meanPrecisionRecall(batch);
+  const detection = means === undefined ? undefined : measureDetection(spec, state, means);
   if (calibration !== null && means !== undefined && spec.base.kind === 'detection') {
     const { recalibrationBand: band, recalibrationPatience: patience } = spec.base;
     const { state: next, event } = recalibrate(calibration, means, { band, patience });
@@ -86,7 +99,7 @@ export function advanceRewardState(
   const metrics: PhaseMetrics = {
     precision: means?.precision,
     recall: means?.recall,
-    f_beta: means === undefined || spec.base.kind !== 'detection' ? undefined : fBeta(means, spec.base.beta),
+    f_beta: detection?.fBeta,
     success: meanSuccess(spec, batch, precisionWeight),
   };
   const { state: phase, event: phaseEvent } = advancePhase(spec, state.phase, metrics);
@@ -94,7 +107,24 @@ export function advanceRewardState(
     events.push(phaseEvent);
     if (frontier !== null && !isSteered && hasFrontier(spec, phase)) frontier = forgetGaps(frontier);
   }
-  return { state: { ...state, steps: state.steps + 1, phase, calibration, frontier }, events, measured };
+  return {
+    state: { ...state, steps: state.steps + 1, phase, calibration, frontier },
+    events,
+    measured,
+    ...(detection === undefined ? {} : { detection }),
+  };
+}
+
+function measureDetection(
+  { base }: RewardSpec,
+  { calibration }: RewardState,
+  means: PrecisionRecall,
+): DetectionMeasurement | undefined {
+  if (base.kind !== 'detection') return undefined;
+  const measured = { ...means, fBeta: fBeta(means, base.beta) };
+  if (calibration === null) return measured;
+  const tangent = linearise({ ...calibration.reference, beta: base.beta });
+  return { ...measured, tangentError: tangent.exactError(means) };
 }
 
 function hasFrontier(spec: RewardSpec, phase: PhaseState): boolean {

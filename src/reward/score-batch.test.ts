@@ -191,7 +191,7 @@ describe('scoring a batch', () => {
           expect(Object.keys(components)).toEqual([
             'precision',
             'recall',
-            ...['latency', 'frontier', 'cost', 'overlong', 'budget', 'ramp'],
+            ...everything.spec.terms.map(({ name }) => name),
             'cheating',
           ]);
           expect(outcome).toBe(batch[index]?.outcome);

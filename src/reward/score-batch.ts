@@ -16,7 +16,7 @@ import { overlongPenalty } from './overlong.ts';
 import { phaseInForce } from './reward-phase.ts';
 import { budgetKey, precisionWeightOf } from './reward-state.ts';
 import type { RewardState } from './reward-state.ts';
-import { isCorrect, successOf } from './scored-rollout.ts';
+import { groupAccuracy, groupsOf, successOf } from './scored-rollout.ts';
 import type { ScoredRollout } from './scored-rollout.ts';
 import type { RewardSpec } from './spec.ts';
 import type { RewardTerm } from './terms.ts';
@@ -54,7 +54,7 @@ export function scoreBatch(
 ): RewardEvaluation[] {
   const { base } = spec;
   const phase = phaseInForce(spec, state.phase);
-  const accuracies = groupAccuracies(rollouts);
+  const accuracies = new Map([...groupsOf(rollouts)].map(([id, members]) => [id, groupAccuracy(members)]));
   const charges = TERM_ORDER.flatMap((kind) => phase.terms.filter((term) => term.kind === kind)).map((term) => ({
     name: term.name,
     charge: chargeOf(term, { state, accuracies }),
@@ -159,15 +159,4 @@ function latencyOf(
   throw new HoneError('invalid-rollout', `A rollout of task ${taskId} has no latency, which the term ${name} reads.`, {
     cure: "Record latencySeconds, or set the term's latency to { from: 'model' } with numbers.",
   });
-}
-
-function groupAccuracies(rollouts: readonly ScoredRollout[]): Map<GroupId, number> {
-  const counts = new Map<GroupId, { correct: number; members: number }>();
-  for (const { groupId, outcome } of rollouts) {
-    const count = counts.get(groupId) ?? { correct: 0, members: 0 };
-    counts.set(groupId, count);
-    count.members++;
-    if (isCorrect(outcome)) count.correct++;
-  }
-  return new Map([...counts].map(([groupId, { correct, members }]) => [groupId, correct / members]));
 }

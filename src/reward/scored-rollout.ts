@@ -44,3 +44,19 @@ export function partWeights(base: RewardBase, precisionWeight: number): number[]
   if (base.kind === 'correct') return [1];
   return [precisionWeight / (1 + precisionWeight), 1 / (1 + precisionWeight)];
 }
+
+/** In the order of their first rollout. */
+export function groupsOf(rollouts: readonly ScoredRollout[]): Map<GroupId, ScoredRollout[]> {
+  const groups = new Map<GroupId, ScoredRollout[]>();
+  for (const rollout of rollouts) {
+    const members = groups.get(rollout.groupId);
+    if (members === undefined) groups.set(rollout.groupId, [rollout]);
+    else members.push(rollout);
+  }
+  return groups;
+}
+
+/** Share of a group that is correct, in [0, 1]; the group has at least one member. */
+export function groupAccuracy(members: readonly ScoredRollout[]): number {
+  return members.filter(({ outcome }) => isCorrect(outcome)).length / members.length;
+}
