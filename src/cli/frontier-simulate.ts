@@ -5,9 +5,119 @@
  * (default 3), --steps <integer> (default 1000), --actor-rate <number> (default 0.015), --out <folder> (default
  * runs/frontier-simulate), --json (print the result as JSON).
  */
-import { integerOption, numberOption } from './options.ts';
+import { HoneError } from '../domain/errors.ts';
+import { parseCurve } from '../frontier/curve-input.ts';
+import type { CurveInput } from '../frontier/curve-input.ts';
+import { IMPROVEMENT_LAWS, checkImprovement } from '../frontier/landing.ts';
+import { simulateLandings } from '../frontier/simulation.ts';
+import type { SimulationOptions } from '../frontier/simulation.ts';
+import { renderSimulationReport } from '../frontier/simulation-report.ts';
+import { renderSimulationText } from '../frontier/simulation-tables.ts';
+import type { Simulation } from '../frontier/simulation-tables.ts';
+import { requireAlpha } from '../reward/relative-gain.ts';
+import { controllerSchema } from '../reward/terms.ts';
+import { readInput, writeOutputs } from './frontier-files.ts';
+import { choiceOption, integerOption, numberOption } from './options.ts';
 
-export function simulate(_path: string, options: Record<string, unknown>): void {
-  integerOption('--steps', options['steps'] ?? '1000', { min: 1, max: 100_000 });
-  numberOption('--actor-rate', options['actorRate'] ?? '0.015', { above: 0, max: 1 });
+export function simulate(path: string, options: Record<string, unknown>): void {
+  const settings = readSettings(options);
+  const input = parseCurve(readInput(path, 'frontier.json of hone frontier fit, or points as JSON or CSV'), path);
+  const prices = readStartPrices(options['startPrice'], input);
+  const priced = input.efforts.map((effort) => {
+    const given = prices.get(effort.effort);
+    return given === undefined ? effort : { ...effort, startPrice: given };
+  });
+  const efforts = simulateLandings({ curve: input.curve, efforts: priced }, settings);
+  const simulation: Simulation = { source: path, input, options: settings, efforts };
+  const { out } = options;
+  const summary = summarise(simulation);
+  const written = writeOutputs(typeof out === 'string' ? out : 'runs/frontier-simulate', {
+    'simulation.json': `${JSON.stringify(summary, null, 2)}\n`,
+    'simulation.html': renderSimulationReport(simulation),
+  });
+  process.stdout.write(options['json'] === true ? `${JSON.stringify(summary)}\n` : renderSimulationText(simulation));
+  process.stderr.write(`written to ${written.join(' and ')}\n`);
+}
+
+function readSettings(options: Record<string, unknown>): SimulationOptions {
+  const law = choiceOption('--law', options['law'] ?? 'success', IMPROVEMENT_LAWS);
+  const alphas = numberList('--alphas', options['alphas'] ?? '0,0.25,0.5,0.75,1');
+  for (const alpha of alphas) requireAlpha(alpha);
+  const percents = numberList('--improve', options['improve'] ?? '10,25,50');
+  for (const percent of percents) checkImprovement({ law, percent });
+  return {
+    alphas,
+    percents,
+    law,
+    halfLifeSteps: numberOption('--half-life', options['halfLife'] ?? '75', { above: 0, max: 1_000_000 }),
+    slopeError: numberOption('--slope-error', options['slopeError'] ?? '3', { above: 1, max: 1000 }),
+    steps: integerOption('--steps', options['steps'] ?? '1000', { min: 1, max: 100_000 }),
+    actorRate: numberOption('--actor-rate', options['actorRate'] ?? '0.015', { above: 0, max: 1 }),
+    // The dead zone is for the noise of a measured reference; a mean field has none.
+    controller: { ...controllerSchema.parse({}), deadZone: 0 },
+  };
+}
+
+/** Different numbers, ascending. */
+function numberList(name: string, value: unknown): number[] {
+  const parts = String(value)
+    .split(',')
+    .map((part) => part.trim());
+  const numbers = parts.map((part) => (part === '' ? Number.NaN : Number(part)));
+  const bad = numbers.findIndex((number) => !Number.isFinite(number));
+  if (bad >= 0)
+    throw new HoneError('invalid-config', `${name} has ${JSON.stringify(parts[bad])}, not a number.`, {
+      cure: `Give numbers with commas between them, such as ${name} ${name === '--alphas' ? '0,0.5,1' : '10,25'}.`,
+    });
+  return [...new Set(numbers)].toSorted((left, right) => left - right);
+}
+
+function readStartPrices(value: unknown, { efforts }: CurveInput): Map<string, number> {
+  const prices = new Map<string, number>();
+  if (typeof value !== 'string') return prices;
+  for (const part of value.split(',')) {
+    const [effort = '', text = '', ...rest] = part.split('=').map((piece) => piece.trim());
+    const price = text === '' || rest.length > 0 ? Number.NaN : Number(text);
+    if (!(price > 0 && Number.isFinite(price)))
+      throw new HoneError(
+        'invalid-config',
+        `--start-price has ${JSON.stringify(part)}, not an effort and a price above 0.`,
+        {
+          cure: `Give prices such as --start-price ${efforts[0]?.effort ?? 'low'}=0.01.`,
+        },
+      );
+    if (!efforts.some((known) => known.effort === effort))
+      throw new HoneError(
+        'invalid-config',
+        `--start-price names the effort ${JSON.stringify(effort)}, which the curve does not have.`,
+        {
+          cure: `Its efforts are ${efforts.map((known) => known.effort).join(', ')}.`,
+        },
+      );
+    prices.set(effort, price);
+  }
+  return prices;
+}
+
+/** What --json prints and simulation.json holds: landings and how courses ended, without the courses themselves. */
+function summarise({ source, input, options, efforts }: Simulation): unknown {
+  const { controller, ...settings } = options;
+  return {
+    format: 'hone-simulation-1',
+    source,
+    unit: input.unit,
+    settings: { ...settings, controller },
+    efforts: efforts.map(({ steered, ...effort }) => ({
+      ...effort,
+      steered: steered.map(({ courses, ...outcome }) => ({
+        ...outcome,
+        courses: courses.map(({ startFactor, settledAt, swings, costs, prices, gaps }) => ({
+          startFactor,
+          settledAt,
+          swings,
+          end: { cost: costs.at(-1), price: prices.at(-1), gap: gaps.at(-1) },
+        })),
+      })),
+    })),
+  };
 }
