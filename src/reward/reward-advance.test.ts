@@ -111,7 +111,7 @@ describe('advancing the reward', () => {
   it('follows a lasting drift of the ratio of recall to precision: the reference is expressed anew, prices go on', () => {
     const { spec, state } = startWith({
       base: { kind: 'detection', recalibrationPatience: 2 },
-      terms: [frontier],
+      terms: [{ ...frontier, controller: { deadZone: 0 } }],
     });
     const drifted = baseline.map((rollout) => ({
       ...rollout,
@@ -120,6 +120,7 @@ describe('advancing the reward', () => {
     const first = advanceRewardState(spec, state, drifted);
     const second = advanceRewardState(spec, first.state, drifted);
     expect(first.events).toEqual([]);
+    expect(first.state.frontier?.['low']?.prices['cost']?.previousGap).not.toBeNull();
     expect(second.events.map(({ event }) => event)).toEqual(['reward-recalibrated']);
     const weight = state.calibration?.precisionWeight ?? 0;
     expect(second.state.calibration?.precisionWeight).toBeCloseTo(weight / 4, 12);

@@ -298,6 +298,45 @@ describe('scoring a batch', () => {
     });
   });
 
+  it('gates the base before any price, in whatever order the spec names the terms', () => {
+    const { spec, state } = startWith({
+      base: { kind: 'correct' },
+      terms: [
+        { kind: 'latency', kappa: 1, dropOff: DROP_OFF, latency: { from: 'recorded' } },
+        { kind: 'cost', weights: { turns: 0.25 } },
+        { kind: 'overlong', limit: 10, buffer: 5 },
+        { kind: 'budget', form: 'hard', scope: 'effort', weights: { lookups: 1 } },
+      ],
+    });
+    // Over budget the base is gone, and every price is still charged: a gate after the prices would take less.
+    const cost = { lookups: 1e6, turns: 2, sampledTokens: 20 };
+    const [evaluation] = scoreBatch(spec, state, [rolloutWith({ effort: 'low', cost, latencySeconds: 1e3 })]);
+    expect(evaluation?.components).toEqual({
+      correct: 1,
+      latency: -1,
+      cost: -0.5,
+      overlong: -1,
+      budget: -1,
+      cheating: 0,
+    });
+    expect(evaluation?.reward).toBe(-2.5);
+  });
+
+  it('begins an alternating budget with its phase, not with the run', () => {
+    const { spec, state } = startWith({
+      base: { kind: 'correct' },
+      terms: [{ kind: 'budget', form: 'hard', scope: 'effort', weights: { lookups: 1 }, alternateSteps: 2 }],
+      phases: [
+        { name: 'capability', terms: [], until: { steps: 3 } },
+        { name: 'product', terms: ['budget'] },
+      ],
+    });
+    const dear = rolloutWith({ effort: 'low', cost: { lookups: 1e6 } });
+    const rewardAt = (steps: number): number | undefined =>
+      rewardsOf({ spec, state: { ...state, steps: 3 + steps, phase: { index: 1, steps, reached: 0 } } }, [dear])[0];
+    expect([0, 1, 2, 3, 4].map(rewardAt)).toEqual([0, 0, 1, 1, 0]);
+  });
+
   it('refuses what it has no input for, never a silent 0', () => {
     const other = rolloutWith({ effort: 'middle' });
     expect(() => rewardsOf(everything, [other])).toThrow(/effort middle|middle has no budget/);
