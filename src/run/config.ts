@@ -2,7 +2,7 @@
  * A run's config: one strict schema, every field with its unit and default. Unknown keys and impossible mixes are errors
  * at start, all of them at once, each with the key and the cure. The resolved config is what the run folder stores.
  */
-import { z } from 'zod';
+import type { z } from 'zod';
 
 import { impossibleMixes, unreadOptions } from './config-checks.ts';
 import { runConfigFields } from './config-fields.ts';
