@@ -146,7 +146,11 @@ export function frontierFigure(fit: FrontierFile): Figure {
 export function slopeFigure(fit: FrontierFile): Figure {
   const { efforts, cost } = fit;
   const layers: Layer[] = [];
-  const hidden: string[] = [];
+  const hidden = ESTIMATES.flatMap(({ name, key }) => {
+    const below = efforts.filter(({ slopes }) => (slopes[key]?.estimate ?? 1) <= 0).map(({ effort }) => effort);
+    return below.length === 0 ? [] : [`${name} at ${below.join(', ')}`];
+  });
+  const drawn = ESTIMATES.filter(({ key }) => efforts.some(({ slopes }) => (slopes[key]?.estimate ?? 0) > 0));
   if (fit.curve.length > 0) {
     const curve = smoothCurve(fit.curve);
     const points = Array.from({ length: 81 }, (_, index) => {
@@ -158,26 +162,22 @@ export function slopeFigure(fit: FrontierFile): Figure {
   }
   const estimates = efforts.flatMap(({ slopes }) => Object.values(slopes).flatMap((slope) => slope?.estimate ?? []));
   const floor = 0.2 * Math.min(...estimates.filter((estimate) => estimate > 0));
-  for (const { name, key, look, shift } of ESTIMATES) {
-    const points = efforts.flatMap(({ effort, cost: spent, slopes }) => {
+  for (const { key, look, shift } of drawn) {
+    const points = efforts.flatMap(({ cost: spent, slopes }) => {
       const slope = slopes[key];
-      if (slope === null) return [];
-      if (!(slope.estimate > 0)) {
-        hidden.push(`${name} at ${effort}`);
-        return [];
-      }
+      if (slope === null || !(slope.estimate > 0)) return [];
       const y = slope.estimate;
       return [{ x: spent.estimate * shift, y, yLow: Math.max(slope.low, floor), yHigh: slope.high }];
     });
     layers.push({ kind: 'error-bars', look, points }, { kind: 'marks', look, points, size: 3.6 });
   }
-  const below = hidden.length === 0 ? '' : ` Not above 0, and so not on this axis: ${hidden.join(', ')}.`;
+  const below = hidden.length === 0 ? '' : ` Not above 0, and so not on this axis: ${hidden.join('; ')}.`;
   return {
     id: 'slopes',
     title: 'What one more unit of cost buys',
     caption: `The slope at each effort, three ways, with 95 % bands; the line is the slope of the curve. Both axes are logarithmic; a band that reaches down to 0 ends at the lower edge.${below}`,
     legend: [
-      ...ESTIMATES.map(({ name, look }) => ({ name, look, shows: 'mark' as const })),
+      ...drawn.map(({ name, look }) => ({ name, look, shows: 'mark' as const })),
       ...(fit.curve.length > 0 ? [{ name: 'of the curve', look: CURVE, shows: 'line' as const }] : []),
     ],
     panels: [
