@@ -7,7 +7,7 @@ import { HoneError } from '../domain/errors.ts';
 import { deriveSeed } from '../domain/ids.ts';
 import { requireEffortSlope, slopesAcrossEfforts } from './concave-fit.ts';
 import { weightedCost } from './cost.ts';
-import { errorOfGap, gapScale, measureMoments, referenceOf } from './frontier-state.ts';
+import { errorOfGap, measureMoments, referenceOf } from './frontier-state.ts';
 import type { EffortFrontier, FrontierState } from './frontier-state.ts';
 import { measureReference } from './reference.ts';
 import type { OperatingSample } from './reference.ts';
@@ -49,7 +49,7 @@ export function startFrontier(term: FrontierTerm, input: FrontierStart, report: 
       started[name] = startSteering(start.price);
       const error = errorOfGap(term, { reference: at, gains: { successGain: 0, costSaving: 0 }, cost: index });
       // sd falls with the square root of the number of rollouts.
-      const needed = Math.ceil(at.rollouts * (error / (0.01 * gapScale(term, index))) ** 2);
+      const needed = Math.ceil(at.rollouts * (error / 0.01) ** 2);
       report.push(
         `Effort ${effort}: success ${figure(at.success)} ± ${figure(at.successError)} for a ${name} of ${figure(at.cost)} ± ${figure(at.costError)} (standard errors, ${at.rollouts} rollouts of ${at.tasks} tasks); ${start.sentence}.`,
         `Effort ${effort}: the gap that moves the price of ${name} has a noise of ${figure(error)} from this reference${deadZoneClause(term, error)}; ${needed > at.rollouts ? `about ${needed} rollouts would bring it to 0.01` : 'it is below 0.01'}.`,

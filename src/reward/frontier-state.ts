@@ -224,13 +224,8 @@ export function errorOfGap(
   }: { readonly reference: Reference; readonly gains: ReturnType<typeof relativeGains>; readonly cost: number },
 ): number {
   if (term.costs.length === 1) return gapError(reference, gains, term.alpha);
-  const scale = gapScale(term, cost);
+  const scale = term.alpha + (directionOf(term)[cost + 1] ?? 0);
   return scale * gapError(reference, gains, term.alpha / scale);
-}
-
-/** a_0 + a_i: 1 with one cost. */
-export function gapScale(term: FrontierTerm, cost: number): number {
-  return term.costs.length === 1 ? 1 : term.alpha + (directionOf(term)[cost + 1] ?? 0);
 }
 
 /** One update of the prices at the measured efforts; the others stay bit for bit. */
