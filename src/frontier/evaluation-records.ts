@@ -122,10 +122,9 @@ export function parseEvaluations(
       return;
     }
     const priced = priceLine(read.cost, cost);
-    if (typeof priced !== 'number') {
-      problems.push({ what: `${origin}:${line} ${priced.what}`, cure: priced.cure });
-      return;
-    }
+    // That is the option's fault and not the line's, and would be the same on every line.
+    if (typeof priced !== 'number')
+      throw new HoneError('invalid-config', `${origin}:${line} ${priced.what}.`, { cure: priced.cure });
     const cheated = read.cheated ?? false;
     records.push({
       taskId: String(read.task),

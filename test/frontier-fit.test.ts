@@ -1,0 +1,182 @@
+/**
+ * `hone frontier fit` and `hone frontier simulate` as a user starts them: from evaluations to a page and frontier.json, from
+ * that to landings; and what they say when they cannot go on. In Chromium, where there is one, the pages fit their window.
+ */
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+import { chromium } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+import { stoppingEvaluations, toyEvaluations } from '../src/frontier/evaluations.fixture.ts';
+import { parseFrontierFile } from '../src/frontier/frontier-file.ts';
+import { runHone } from './hone-process.fixture.ts';
+import type { HoneResult } from './hone-process.fixture.ts';
+
+const executablePath = (process.env['PATH'] ?? '')
+  .split(delimiter)
+  .flatMap((folder) => ['chromium', 'chromium-browser', 'google-chrome'].map((name) => join(folder, name)))
+  .find((path) => existsSync(path));
+
+let folder: string;
+const hone = (...args: string[]): Promise<HoneResult> => runHone(['frontier', ...args], { cwd: folder });
+const read = (name: string): string => readFileSync(join(folder, name), 'utf8');
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'hone-frontier-'));
+  writeFileSync(join(folder, 'toy.jsonl'), toyEvaluations(44, { tasks: 150, rolloutsPerTask: 3, seed: 6 }));
+  writeFileSync(join(folder, 'stopping.jsonl'), stoppingEvaluations({ tasks: 60, rolloutsPerTask: 2, seed: 6 }));
+});
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe('hone frontier fit, then simulate', () => {
+  it('goes from evaluations to landings, and writes what it says', async () => {
+    const fit = await hone('fit', 'toy.jsonl', '--cost', 'turns=0.01', '--out', 'fit');
+    expect(fit).toMatchObject({ code: 0 });
+    expect(fit.stdout).toContain('Frontier of toy.jsonl: 3 efforts, 1,350 rollouts');
+    expect(fit.stderr).toContain('written to fit/frontier.json and fit/fit.html');
+    const file = parseFrontierFile(JSON.parse(read('fit/frontier.json')), 'frontier.json');
+    expect(file.efforts.map(({ startingPrice }) => startingPrice?.from)).toEqual(Array(3).fill('across-efforts'));
+    expect(file.rewardTerm).toMatchObject({ kind: 'frontier', costs: [{ weights: { turns: 0.01 } }] });
+
+    const run = await hone(
+      'simulate',
+      'fit/frontier.json',
+      '--alphas',
+      '0,1',
+      '--improve',
+      '25',
+      '--steps',
+      '400',
+      '--out',
+      'simulated',
+    );
+    expect(run).toMatchObject({ code: 0 });
+    expect(run.stdout).toMatch(/α = 1 +0\.0 \/ \+25\.0 +0\.0 \/ \+25\.0 +0\.0 \/ \+25\.0/u);
+    expect(run.stdout).toContain('Without improvement every α stays where it started');
+    expect(read('simulated/simulation.html')).toContain('Where each α would land');
+
+    const json = await hone(
+      'simulate',
+      'fit/frontier.json',
+      '--improve',
+      '0',
+      '--law',
+      'failures',
+      '--json',
+      '--out',
+      'nothing',
+    );
+    // Nothing improves: nothing moves, at any alpha.
+    const { efforts } = JSON.parse(json.stdout) as { efforts: { steered: { landing: { costSaving: number } }[] }[] };
+    expect(efforts).toHaveLength(3);
+    for (const { steered } of efforts)
+      for (const { landing } of steered) expect(Math.abs(landing.costSaving)).toBeLessThan(1e-9);
+  });
+
+  it('gives the same bytes for the same seed', async () => {
+    for (const out of ['first', 'second'])
+      expect(
+        await hone('fit', 'stopping.jsonl', '--cost', 'usd', '--seed', '9', '--resamples', '300', '--out', out),
+      ).toMatchObject({ code: 0 });
+    expect(read('second/frontier.json')).toBe(read('first/frontier.json'));
+    expect(read('second/fit.html')).toBe(read('first/fit.html'));
+  });
+
+  it('refuses a start where no slope is sure, after writing the page', async () => {
+    const lines = toyEvaluations(44, { tasks: 12, rolloutsPerTask: 2, seed: 2 })
+      .trim()
+      .split('\n')
+      .map((line, index) => JSON.stringify({ ...JSON.parse(line), success: (index * 7) % 5 < 2 }));
+    writeFileSync(join(folder, 'flat.jsonl'), lines.join('\n'));
+    const result = await hone('fit', 'flat.jsonl', '--cost', 'turns', '--out', 'flat');
+    expect(result.code).toBe(1);
+    expect(result.stderr).toMatch(
+      /hone: No starting price: at \w+ \(12 tasks\) .* Evaluate .*give the starting price as a number/u,
+    );
+    expect(read('flat/fit.html')).toContain('No starting price');
+  });
+
+  it.each([
+    [['fit', 'none.jsonl'], 'hone: none.jsonl could not be read'],
+    [
+      ['fit', 'toy.jsonl'],
+      'toy.jsonl:1 has a cost of counts (tokens, turns), and nothing says what they are worth. Price them, such as --cost',
+    ],
+    [['fit', 'toy.jsonl', '--cost', 'turns=x'], 'hone: --cost has the part "turns=x", not a price of a count.'],
+    [
+      ['fit', 'toy.jsonl', '--cost', 'turns', '--resamples', '5'],
+      'hone: --resamples is 5, not a whole number from 100',
+    ],
+    [['simulate', 'toy.jsonl'], 'toy.jsonl:1 has the cost {"turns"'],
+    [['simulate', 'points.csv', '--alphas', '0,2'], 'hone: alpha is 2, must lie in [0, 1].'],
+    [['simulate', 'points.csv', '--alphas', '0,,1'], 'hone: --alphas has "", not a number.'],
+    [
+      ['simulate', 'points.csv', '--improve', '100', '--law', 'cost'],
+      'hone: An improvement of 100 % by the law cost is not from 0 to 99.',
+    ],
+    [
+      ['simulate', 'points.csv', '--start-price', 'medium=1'],
+      'hone: --start-price names the effort "medium", which the curve does not have. Its efforts are low, high.',
+    ],
+    [['simulate', 'points.csv', '--slope-error', '1'], 'hone: --slope-error is 1, not a number above 1'],
+  ])('says of %j what is wrong', async (args, message) => {
+    writeFileSync(join(folder, 'points.csv'), 'effort,cost,success\nlow,1,0.3\nhigh,4,0.6\n');
+    const result = await hone(...args);
+    expect(result.code).toBe(1);
+    expect(result.stderr).toContain(message);
+    expect(result.stderr).not.toContain('    at ');
+  });
+});
+
+describe.skipIf(executablePath === undefined)('the pages in Chromium', () => {
+  it('fit 1280 and 390 pixels, light and dark, without script or network', async () => {
+    await hone('fit', 'toy.jsonl', '--cost', 'turns=0.01', '--out', 'page', '--resamples', '200');
+    await hone('simulate', 'page/frontier.json', '--out', 'page', '--improve', '25', '--steps', '200');
+    if (executablePath === undefined) return;
+    const browser = await chromium.launch({
+      executablePath,
+      args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
+    });
+    try {
+      for (const name of ['fit.html', 'simulation.html'])
+        for (const width of [1280, 390])
+          for (const colorScheme of ['light', 'dark'] as const) {
+            const context = await browser.newContext({
+              viewport: { width, height: 900 },
+              colorScheme,
+              javaScriptEnabled: false,
+            });
+            const page = await context.newPage();
+            const requests: string[] = [];
+            page.on('request', (request) => requests.push(request.url()));
+            const address = pathToFileURL(join(folder, 'page', name)).href;
+            await page.goto(address);
+            expect(requests).toEqual([address]);
+            expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+            const strays = await page.locator('svg.chart').evaluateAll((charts) =>
+              charts.flatMap((chart) => {
+                const frame = chart.getBoundingClientRect();
+                return [...chart.querySelectorAll('path, text')].flatMap((part) => {
+                  const box = part.getBoundingClientRect();
+                  const by = Math.max(
+                    frame.left - box.left,
+                    box.right - frame.right,
+                    frame.top - box.top,
+                    box.bottom - frame.bottom,
+                  );
+                  return by > 1 ? [`${part.tagName} ${part.textContent} by ${by}`] : [];
+                });
+              }),
+            );
+            expect(strays).toEqual([]);
+            await context.close();
+          }
+    } finally {
+      await browser.close();
+    }
+  });
+});
