@@ -111,7 +111,10 @@ describe('hone frontier fit, then simulate', () => {
       ['fit', 'toy.jsonl', '--cost', 'turns', '--resamples', '5'],
       'hone: --resamples is 5, not a whole number from 100',
     ],
-    [['simulate', 'toy.jsonl'], 'toy.jsonl:1 has the cost {"turns"'],
+    [
+      ['simulate', 'toy.jsonl'],
+      'toy.jsonl:1 is a single rollout, of task "t0". Run hone frontier fit on the evaluations first',
+    ],
     [['simulate', 'points.csv', '--alphas', '0,2'], 'hone: alpha is 2, must lie in [0, 1].'],
     [['simulate', 'points.csv', '--alphas', '0,,1'], 'hone: --alphas has "", not a number.'],
     [

@@ -151,6 +151,10 @@ function parsePoint(value: unknown, place: string): EffortPoint {
     throw new HoneError('invalid-config', `${place} is ${JSON.stringify(value)}, not a point.`, {
       cure: 'Give points such as {"effort":"low","cost":0.02,"success":0.35}.',
     });
+  if ('task' in value)
+    throw new HoneError('invalid-config', `${place} is a single rollout, of task ${JSON.stringify(value['task'])}.`, {
+      cure: 'Run hone frontier fit on the evaluations first; it writes the frontier.json to simulate on.',
+    });
   const names = Object.keys(EXPECTED) as (keyof typeof EXPECTED)[];
   const key = names.find((name) => parsed.error.issues.some(({ path }) => path[0] === name)) ?? 'effort';
   const found = value[key];

@@ -9,8 +9,7 @@ import { HoneError } from '../domain/errors.ts';
 
 const intervalSchema = z.strictObject({ estimate: z.number(), low: z.number(), high: z.number() });
 
-export const PRICE_SOURCES = ['across-efforts', 'within-task'] as const;
-export type PriceSource = (typeof PRICE_SOURCES)[number];
+const PRICE_SOURCES = ['across-efforts', 'within-task'] as const;
 
 const effortFitSchema = z.strictObject({
   effort: effortSchema,

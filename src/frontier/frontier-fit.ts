@@ -135,13 +135,7 @@ interface EffortGroup {
 }
 
 function groupByEffort(records: readonly EvaluationRecord[]): EffortGroup[] {
-  const groups = new Map<string, EvaluationRecord[]>();
-  for (const record of records) {
-    const group = groups.get(record.effort);
-    if (group === undefined) groups.set(record.effort, [record]);
-    else group.push(record);
-  }
-  return [...groups].map(([effort, members]) => ({ effort, records: members }));
+  return [...Map.groupBy(records, ({ effort }) => effort)].map(([effort, members]) => ({ effort, records: members }));
 }
 
 function pointsOf(groups: readonly { reference: { success: number; cost: number; rollouts: number } }[]): {

@@ -108,7 +108,7 @@ export function elasticityAt(curve: Curve, base: Operating): number {
   return (curve.slope(base.cost) * base.cost) / base.success;
 }
 
-export function landingAt(curve: Curve, { base, cost }: { base: Operating; cost: number }): Landing {
+function landingAt(curve: Curve, { base, cost }: { base: Operating; cost: number }): Landing {
   const success = curve.value(cost);
   return {
     cost,

@@ -29,7 +29,7 @@ export function improvementName(percent: number, law: ImprovementLaw): string {
 }
 
 /** `fixed price`, or with what it was multiplied by. */
-export function fixedName(startFactor: number): string {
+function fixedName(startFactor: number): string {
   return startFactor === 1 ? 'fixed price' : `fixed price ${factorName(startFactor)}`;
 }
 
