@@ -38,6 +38,9 @@ export const stepMetricsSchema = z.strictObject({
   'reward/precision_weight': number
     .nullable()
     .describe('weight of precision against a recall weight of 1; null when success is all or nothing'),
+  'reward/tangent_error': number
+    .optional()
+    .describe('F-beta of the two means minus the tangent that the reward climbs, exact, at most 0'),
   'reward/components': byName.describe('what each part added to the mean reward, by name; they sum to the mean'),
   'reward/phase': z.string().optional().describe('phase of the reward that the step was scored in'),
   'reward/cheated_share': share.optional().describe('scored rollouts that were voided for an attempt at cheating'),

@@ -9,7 +9,7 @@ import type { Task } from '../domain/task.ts';
 import type { Rollout } from '../domain/rollout.ts';
 import type { StepMetrics } from '../eval/events.ts';
 import { fBeta } from '../reward/f-beta.ts';
-import type { EffortMeasurement } from '../reward/reward-advance.ts';
+import type { EffortMeasurement, RewardAdvance } from '../reward/reward-advance.ts';
 import { precisionWeightOf } from '../reward/reward-state.ts';
 import type { RewardState } from '../reward/reward-state.ts';
 import type { RewardSpec } from '../reward/spec.ts';
@@ -39,8 +39,8 @@ export interface StepRewardParts {
   /** The state that the step was scored under. */
   readonly state: RewardState;
   readonly evaluations: Evaluations;
-  /** By effort. */
-  readonly measured: Readonly<Record<string, EffortMeasurement>>;
+  /** What the state learnt from the step. */
+  readonly advance: Pick<RewardAdvance, 'measured' | 'detection'>;
 }
 
 const ELSEWHERE: ReadonlySet<string> = new Set(ELSEWHERE_CATEGORIES);
@@ -97,7 +97,7 @@ export function stepMetrics(parts: StepParts): StepMetrics {
 }
 
 /** Means of what the reward is made of, and where each effort stands against the starting policy. */
-function rewardMetrics(scored: readonly Rollout[], { evaluations, measured }: StepRewardParts): Partial<StepMetrics> {
+function rewardMetrics(scored: readonly Rollout[], { evaluations, advance }: StepRewardParts): Partial<StepMetrics> {
   const found = scored.flatMap(({ id }) => evaluations.get(id) ?? []);
   const [first] = found;
   if (first === undefined) return {};
@@ -107,10 +107,12 @@ function rewardMetrics(scored: readonly Rollout[], { evaluations, measured }: St
       found.reduce((sum, evaluation) => sum + (evaluation.components[name] ?? 0), 0) / found.length,
     ]),
   );
-  const efforts = Object.entries(measured);
+  const efforts = Object.entries(advance.measured);
+  const tangentError = advance.detection?.tangentError;
   const metrics: Partial<StepMetrics> = {
     'reward/components': components,
     'reward/phase': first.phase,
+    ...(tangentError === undefined ? {} : { 'reward/tangent_error': tangentError }),
     'rollout/success': Object.fromEntries(efforts.map(([effort, { success }]) => [effort, success])),
   };
   const gains = efforts.flatMap(([effort, { successGain }]) =>

@@ -154,7 +154,7 @@ async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
           batch,
           lookups,
           report,
-          reward: { spec: config.reward, state: usedState, evaluations, measured: advanced.measured },
+          reward: { spec: config.reward, state: usedState, evaluations, advance: advanced },
           sampledTokens: sampledNow - sampledBefore,
           wallMs,
           timeSplitMs: { wait: batch.waitMs, train: trained - stepStart - batch.waitMs, ...split },
