@@ -93,8 +93,24 @@ describe('summariseStudy', () => {
     expect(medium?.costlierShare).toBe(0.5);
     expect(medium?.direction).toMatchObject({ problems: 1, targetDegrees: null, worstErrorDegrees: null });
     expect(medium?.direction?.meanDegrees).toBeGreaterThan(90);
-    const still = recordOf(plan, () => [0.5, 1, 1]);
+    // A saving of 3 % and the loss of success that goes with it are a move of less than 5 %.
+    const still = recordOf(plan, ({ row }) => [0.5, row < lastRow ? 1 : 0.97, 1]);
     expect(summariseStudy(still).arms[0]?.efforts[1]?.direction).toBeNull();
+  });
+
+  it('puts the closed form beside, at the q and within the bounds of the plan', () => {
+    const closedForm = (changes: Partial<StudyPlan>): { savingPercent: number; gainPercent: number } | undefined => {
+      const changed = { ...plan, arms: [steeredArm(0)], ...changes };
+      return summariseStudy(recordOf(changed, () => [0.5, 1, 1])).arms[0]?.efforts[1]?.closedForm;
+    };
+    const learned = closedForm({});
+    expect(learned?.savingPercent).toBeGreaterThan(10);
+    expect(learned?.gainPercent).toBeCloseTo(0, 10);
+    const frozen = closedForm({ isSkillFrozen: true });
+    expect(frozen?.savingPercent).toBeCloseTo(0, 10);
+    const bounded = closedForm({ costFloor: 0.99 });
+    expect(bounded?.savingPercent).toBeCloseTo(1, 10);
+    expect(bounded?.gainPercent).toBeGreaterThan(10);
   });
 
   it('has no interval from one seed, and none between problems from one problem', () => {
@@ -134,6 +150,13 @@ describe('order and direction over alpha', () => {
     expect(summariseStudy(bent).order[1]).toEqual({ effort: 'medium', strictShare: 0.5, endsShare: 1 });
     const reversed = recordOf(plan, ({ arm }) => [1, 1 - (arm === 0 ? 0.4 : (saved[arm] ?? 0)), 1]);
     expect(summariseStudy(reversed).order[1]).toMatchObject({ strictShare: 0, endsShare: 0 });
+  });
+
+  it('takes neither more success at less cost nor less at more for the order of alpha', () => {
+    // q rises with alpha while cost falls: success gains, but saving does not fall.
+    const record = recordOf(plan, ({ arm }) => [0.8 - (saved[arm] ?? 0), 0.5 + (saved[arm] ?? 0), 1]);
+    const [low] = summariseStudy({ ...record, plan }).order;
+    expect(low).toMatchObject({ strictShare: 0, endsShare: 0 });
   });
 
   it('measures angles from the direction of alpha', () => {
