@@ -175,7 +175,7 @@ function slopeFigure(fit: FrontierFile): Figure {
   return {
     id: 'slopes',
     title: 'What one more unit of cost buys',
-    caption: `The slope at each effort, three ways, with 95 % bands; the line is the slope of the curve. Both axes are logarithmic; a band that reaches down to 0 ends at the lower edge.${below}`,
+    caption: `The slope at each effort, three ways, with 95 % bands, set a little apart; the line is the slope of the curve. Both axes are logarithmic; a band that reaches down to 0 ends at the lower edge.${below}`,
     legend: [
       ...drawn.map(({ name, look }) => ({ name, look, shows: 'mark' as const })),
       ...(fit.curve.length > 0 ? [{ name: 'of the curve', look: CURVE, shows: 'line' as const }] : []),
@@ -183,7 +183,13 @@ function slopeFigure(fit: FrontierFile): Figure {
     panels: [
       {
         summary: `Slopes: ${efforts.map(({ effort, slopes }) => `${effort} ${ESTIMATES.map(({ name, key }) => `${name} ${slopes[key] === null ? 'not measured' : formatNumber(slopes[key].estimate, 'number')}`).join(', ')}`).join('; ')}.`,
-        x: { label: costLabel(cost.unit), format: 'number', scale: 'log' },
+        x: {
+          label: costLabel(cost.unit),
+          format: 'number',
+          scale: 'log',
+          low: 0.75 * Math.min(...efforts.map((effort) => effort.cost.estimate)),
+          high: 1.3 * Math.max(...efforts.map((effort) => effort.cost.estimate)),
+        },
         y: { label: `success per ${oneOf(cost.unit)}`, format: 'number', scale: 'log' },
         layers,
         height: 270,
