@@ -132,7 +132,7 @@ export async function gatherEvidence(options: VerificationOptions): Promise<Evid
 }
 
 /** The part of the evidence that is computed without sampling. */
-export function exactEvidence(
+function exactEvidence(
   meanField: (plan: StudyPlan) => StudyRecord = meanFieldStudy,
 ): Pick<Evidence, 'formulas' | 'golden' | 'meanField'> {
   const { actor, controller } = RECOVERED_PLAN;
