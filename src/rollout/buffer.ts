@@ -1,5 +1,5 @@
 /**
- * The data buffer: every admitted group and every finished rollout of a run, in SQLite.
+ * The data buffer: every admitted group and every finished rollout of a run, in SQLite: raw outcomes and costs, no rewards.
  * Invariant: a finished rollout is stored before anything else learns of it, and a group counts as trained exactly when
  * the checkpoint's step is at or past the step that it was assigned to. So whatever moment the process dies at,
  * `recover(checkpointStep)` leaves no finished rollout lost and none trained twice.
@@ -51,7 +51,7 @@ const SCHEMA = `
   CREATE INDEX IF NOT EXISTS groups_by_state ON groups (state, ordinal);
   CREATE TABLE IF NOT EXISTS rollouts (
     id TEXT PRIMARY KEY, ordinal INTEGER NOT NULL REFERENCES groups (ordinal), attempt INTEGER NOT NULL,
-    status TEXT NOT NULL, reward REAL, payload BLOB NOT NULL, step INTEGER, UNIQUE (ordinal, attempt)
+    status TEXT NOT NULL, payload BLOB NOT NULL, step INTEGER, UNIQUE (ordinal, attempt)
   ) STRICT;
   CREATE INDEX IF NOT EXISTS rollouts_unmeasured ON rollouts (ordinal) WHERE step IS NULL;`;
 
@@ -67,7 +67,7 @@ export class RolloutBuffer {
       `INSERT INTO groups (ordinal, id, task, admitted_version, state) VALUES (?, ?, ?, ?, 'open')`,
     );
     this.#insertRollout = database.prepare(
-      `INSERT INTO rollouts (id, ordinal, attempt, status, reward, payload) VALUES (?, ?, ?, ?, ?, ?)`,
+      `INSERT INTO rollouts (id, ordinal, attempt, status, payload) VALUES (?, ?, ?, ?, ?)`,
     );
     this.#setState = database.prepare(`UPDATE groups SET state = ?, reason = ?, step = ? WHERE ordinal = ?`);
   }
@@ -92,15 +92,7 @@ export class RolloutBuffer {
   }
 
   addRollout(ordinal: number, rollout: Rollout): void {
-    this.#write(
-      this.#insertRollout,
-      rollout.id,
-      ordinal,
-      rollout.attempt,
-      rollout.status,
-      rollout.reward ?? null,
-      serialize(rollout),
-    );
+    this.#write(this.#insertRollout, rollout.id, ordinal, rollout.attempt, rollout.status, serialize(rollout));
   }
 
   markReady(ordinal: number): void {
