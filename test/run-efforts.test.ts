@@ -44,6 +44,15 @@ beforeAll(async () => {
         { kind: 'budget', form: 'ramp', rampWidth: 4, kappa: 0.1, scope: 'task', weights: { turns: 1 } },
       ],
     },
+    algorithm: {
+      steps: 4,
+      groupSize: 4,
+      groupsPerStep: 4,
+      learningRate: 1e-3,
+      warmupSteps: 1,
+      advantage: 'effort',
+      deviation: 'group',
+    },
     eval: { tasks: 6, controls: false },
   });
 });
@@ -73,6 +82,10 @@ describe('a steered run at two levels of effort', () => {
     const report = start?.['report'] as string[];
     for (const effort of EFFORTS) expect(report.join('\n')).toContain(`Effort ${effort}: success`);
     for (const sentence of report) expect(stderr).toContain(sentence);
+    // Dividing by each group's deviation works against steering, and the owner is told.
+    const [warning = 'none'] = start?.['warnings'] as string[];
+    expect(warning).toContain("divided by each group's own deviation while a price is steered");
+    expect(stderr).toContain(`warning: ${warning}`);
   });
 
   it('drew a level for each group from its place, bound the harness by it, and trained on the pool alone', () => {

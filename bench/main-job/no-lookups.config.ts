@@ -6,5 +6,7 @@ export default defineRun({
   ...nanoCheck,
   name: 'nano-check-no-lookups',
   harness: { ...nanoCheck.harness, lookups: 'off' },
+  // There is nothing to price.
+  reward: {},
   eval: { ...nanoCheck.eval, controls: false },
 });

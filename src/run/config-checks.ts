@@ -4,7 +4,9 @@
  */
 import type { RunConfigFields } from './config-fields.ts';
 import { effortsOf } from './efforts.ts';
+import type { CostWeights } from '../reward/cost.ts';
 import { frontierTermOf, requiredMeasurements } from '../reward/spec.ts';
+import type { RewardTerm } from '../reward/terms.ts';
 
 export interface ConfigProblem {
   readonly path: readonly string[];
@@ -115,16 +117,22 @@ function wallTimeMixes({ terms }: RunConfigFields['reward']): ConfigProblem[] {
         path: [...path, 'latency', 'from'],
         message: `is ${term.latency.from} while schedule.mode is sync: wall time does not repeat, so the run would not. Give { from: 'model' } with numbers, or use schedule.mode async`,
       });
-    const priced = term.kind === 'frontier' ? term.costs.map(({ weights }) => weights) : [];
-    if (term.kind === 'cost' || term.kind === 'budget') priced.push(term.weights);
-    if (priced.some(({ toolSeconds }) => toolSeconds > 0))
-      problems.push({
-        path: [...path, ...(term.kind === 'frontier' ? ['costs'] : ['weights'])],
-        message:
-          'prices toolSeconds while schedule.mode is sync: wall time does not repeat, so the run would not. Price turns or look-ups, or use schedule.mode async',
-      });
+    for (const { at, weights } of pricesIn(term))
+      if (weights.toolSeconds > 0)
+        problems.push({
+          path: [...path, ...at],
+          message:
+            'prices toolSeconds while schedule.mode is sync: wall time does not repeat, so the run would not. Price turns or look-ups, or use schedule.mode async',
+        });
   }
   return problems;
+}
+
+/** The weights of a term's costs, each with its path inside the term. */
+function pricesIn(term: RewardTerm): { readonly at: readonly string[]; readonly weights: CostWeights }[] {
+  if (term.kind === 'frontier')
+    return term.costs.map(({ weights }, index) => ({ at: ['costs', String(index), 'weights'], weights }));
+  return term.kind === 'cost' || term.kind === 'budget' ? [{ at: ['weights'], weights: term.weights }] : [];
 }
 
 /** Options that differ from their defaults although another one makes them mean nothing. */
@@ -139,6 +147,10 @@ export function unreadOptions(config: RunConfigFields, defaults: RunConfigFields
         unread.push(`baseline.${key}, as nothing in reward is measured at start`);
   if (harness.lookups === 'off') {
     if (harness.maxLookups !== undefined) unread.push('harness.maxLookups, as harness.lookups is off');
+    for (const [index, term] of reward.terms.entries())
+      for (const { at, weights } of pricesIn(term))
+        if (weights.lookups > 0)
+          unread.push(`reward.terms.${index}.${at.join('.')}.lookups, as harness.lookups is off`);
     for (const [name, { maxLookups }] of Object.entries(efforts))
       if (maxLookups !== undefined) unread.push(`efforts.${name}.maxLookups, as harness.lookups is off`);
   }

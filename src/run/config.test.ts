@@ -107,6 +107,10 @@ test('levels of effort: limits that nothing reads, and controls that tell no eff
   expect(messageOf({ ...minimal, efforts, eval: { controls: false }, harness: { lookups: 'off' } })).toContain(
     'efforts.low.maxLookups, as harness.lookups is off',
   );
+  const priced = { reward: { terms: [{ kind: 'cost', weights: { lookups: 0.1, turns: 0.1 } }] } };
+  expect(messageOf({ ...minimal, ...priced, harness: { lookups: 'off' } })).toContain(
+    'reward.terms.0.weights.lookups, as harness.lookups is off',
+  );
   expect(messageOf({ ...minimal, efforts: { Low: {} }, eval: { controls: false } })).toContain('lower-case letters');
   expect(
     messageOf({
