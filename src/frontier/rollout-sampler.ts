@@ -44,7 +44,10 @@ export interface Draws {
   readonly counts: Int32Array;
   /** 30 bits: the action is 1 where this is below rho x 2^30. */
   readonly actions: Int32Array;
-  /** -ln U with U uniform on the odd multiples of 2^-32: standard exponential, K = floor(this / ln(1 + 1 / c)). */
+  /**
+   * -ln U with U uniform on the odd multiples of 2^-32, and K = floor(this / ln(1 + 1 / c)): every P(K >= k) is within 2^-32
+   * of the geometric law's. The logarithm's own rounding, about 4e-15, moves less than that.
+   */
   readonly exponentials: Float64Array;
   /** 31 bits: a success where this is below the chance of success x (2^31 - 1). */
   readonly successes: Int32Array;

@@ -170,7 +170,7 @@ function writing(path: string, body: () => void): void {
       'store-failed',
       `Could not write ${path}: ${cause instanceof Error ? cause.message : String(cause)}.`,
       {
-        cure: 'Make room there, or choose another --out; what was finished before is whole and --resume goes on.',
+        cure: 'Make room there, or choose another place; what was finished before is whole, and --resume goes on.',
         cause,
       },
     );

@@ -28,7 +28,7 @@ const decayFields = {
     .describe('rate x (1 + (t - 1) / steps)^-power; null = constant'),
 };
 
-export const studyPlanSchema = z.strictObject({
+const studyPlanSchema = z.strictObject({
   seed: z.int().min(0).max(0xffffffff),
   problems: z
     .array(
