@@ -23,6 +23,7 @@ import { HoneError } from '../domain/errors.ts';
 import { deriveSeed, groupId } from '../domain/ids.ts';
 import type { StepMetrics } from '../eval/events.ts';
 import { advanceRewardState } from '../reward/reward-advance.ts';
+import type { RewardState } from '../reward/reward-state.ts';
 import { runEpisode } from '../rollout/episode.ts';
 import { RolloutManager } from '../rollout/manager.ts';
 import type { StepBatch } from '../rollout/manager.ts';
@@ -58,14 +59,17 @@ export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcom
 }
 
 async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOutcome> {
-  const { folder, observer, checkpoint, buffer, evalTasks } = parts;
+  const { folder, observer, checkpoint, buffer, publisher, pool, evalTasks } = parts;
   const { config } = folder;
   const { requeued } = buffer.recover(checkpoint);
   folder.append({ event: checkpoint === 0 ? 'run-start' : 'run-resume', step: checkpoint });
   if (checkpoint > 0) observer.note(`  resuming after step ${checkpoint}; ${requeued} groups go back to the queue`);
+  // First, as a reward that cannot be measured ends the run here.
+  const stored = recoverStepRecord(folder, { step: checkpoint, version: publisher.version, pool });
+  const start = stored?.reward ?? (await startReward(parts, stop));
   if (config.eval.tasks > 0) await evaluateAt(parts, 'before', evalTasks, stop);
   if (stop.aborted) return { kind: 'stopped', step: checkpoint };
-  const step = await trainSteps(parts, stop);
+  const step = await trainSteps(parts, { start, stop });
   if (stop.aborted) return { kind: 'stopped', step };
   let results: RunResults | undefined;
   if (config.eval.tasks > 0) {
@@ -83,13 +87,15 @@ async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOu
   return { kind: 'finished', results };
 }
 
-/** Returns the last step that was trained. */
-async function trainSteps(parts: RunParts, stop: AbortSignal): Promise<number> {
+/** Trains on from the given state of the reward; returns the last step that was trained. */
+async function trainSteps(
+  parts: RunParts,
+  { start, stop }: { start: RewardState; stop: AbortSignal },
+): Promise<number> {
   const { folder, observer, now, model, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
   const { config } = folder;
   const { algorithm, schedule } = config;
-  const stored = recoverStepRecord(folder, { step: checkpoint, version: publisher.version, pool: parts.pool });
-  let rewardState = stored?.reward ?? (await startReward(parts, stop));
+  let rewardState = start;
   if (stop.aborted || checkpoint >= algorithm.steps) return checkpoint;
   const lookedUp = new Map<string, readonly number[]>();
   const manager = new RolloutManager(buffer, {
