@@ -18,6 +18,9 @@ export interface PublishedTable {
   readonly rows: readonly PublishedRow[];
 }
 
+/** Seeds behind each figure of the published table: it has the noise of so many itself. */
+export const PUBLISHED_SEEDS = 3;
+
 /** What the study's default configuration is to reproduce. */
 export const PUBLISHED: PublishedTable = {
   source:

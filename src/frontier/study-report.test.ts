@@ -81,7 +81,7 @@ describe('the words', () => {
     expect(words).toContain('2,200 runs of 1,000 steps with 1,024 rollouts each');
     expect(words).toContain('the fixed price and α = 0, 0.25, 0.5, 0.75 and 1');
     expect(words).toContain('Steering lands where α points');
-    expect(words).toMatch(/\d+ of 36 figures agree within the interval from seeds/);
+    expect(words).toMatch(/\d+ of 36 figures agree within what the seeds of both explain/);
     expect(words).toMatch(/A fixed price that starts wrong stays wrong\. At medium effort it ends from ×⅓ at −1\d\d/);
     expect(words).toMatch(
       /wrong by ×⅓ and ×3, saving and gain end within [\d.]+ points at low effort, 0\.\d points at medium/,

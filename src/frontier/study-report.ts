@@ -73,7 +73,7 @@ export function renderStudySvg({ record }: Pick<StudyReportInput, 'record'>): st
 function renderPublished(rows: Parameters<typeof renderComparisonTable>[0], obstacle: string | undefined): string {
   const marks =
     obstacle === undefined
-      ? 'A star marks a figure that is further from the published one than its interval from seeds; the published figures have such noise too, so that one figure in six would have a star by chance. Arms share their random numbers, so stars of one effort tend to come together.'
+      ? 'A star marks a figure that is further from the published one than the seeds of both explain (95 % of the difference; the published table has three seeds). Arms share their random numbers, so stars of one effort come together: they are one event.'
       : `This plan is not the published one: ${obstacle}. Differences are therefore not marked.`;
   const intervals =
     'Per cent of the start, mean over problems. ± seeds is half of the 95 % interval over seeds with the problems fixed, ± problems the same for problems drawn anew. The closed form is where training would end with the skill fully learned.';

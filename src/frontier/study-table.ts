@@ -1,10 +1,10 @@
 /**
  * The results of a study as a table, beside the published one and the closed form: as text of at most 100 columns for a
- * terminal, and as HTML for the report. A figure is marked when it differs from the published one by more than its own
- * interval from seeds, and only where the plan is the published one.
+ * terminal, and as HTML for the report. A figure is marked when it differs from the published one by more than the seeds
+ * of both explain, and only where the plan is the published one.
  */
 import { escapeHtml } from '../eval/charts.ts';
-import { PUBLISHED, WRONG_SLOPE, publishedRow } from './published-figures.ts';
+import { PUBLISHED, PUBLISHED_SEEDS, WRONG_SLOPE, publishedRow } from './published-figures.ts';
 import type { PublishedTable } from './published-figures.ts';
 import { factorName, mainArms, slopeErrorArms } from './study-arms.ts';
 import { STUDY_EFFORTS } from './study-record.ts';
@@ -17,7 +17,7 @@ export interface ComparedFigure extends Estimate {
   /** Undefined where the published table has no such arm. */
   readonly published: number | undefined;
   readonly closedForm: number;
-  /** Further from the published figure than half the interval from seeds. */
+  /** Further from the published figure than the 95 % interval of their difference: both have the noise of their seeds. */
   readonly isBeyondSeeds: boolean;
 }
 
@@ -85,7 +85,7 @@ export function renderStudyTable(summary: StudySummary, plan: StudyPlan): string
     'seeds, probl.: half of the 95 % interval from seeds, and between problems; q = 1: closed form;',
     'ln λ: mean logarithm of the price over its start',
     obstacle === undefined
-      ? '*: further from the published figure than the interval from seeds'
+      ? '*: further from the published figure than the seeds of both explain (95 %)'
       : `The published figures belong to another plan: ${obstacle}.`,
   ];
   const wrongLines =
@@ -132,7 +132,9 @@ function compareArm(
       const estimate = last[key];
       const published = row?.[key][effort];
       const distance = published === undefined ? 0 : Math.abs(estimate.mean - published);
-      const isBeyondSeeds = isMarked && estimate.seedHalfWidth !== null && distance > estimate.seedHalfWidth;
+      // The published mean spreads like ours, over its own number of seeds.
+      const spread = (estimate.seedHalfWidth ?? Number.NaN) * Math.sqrt(1 + arm.seeds / PUBLISHED_SEEDS);
+      const isBeyondSeeds = isMarked && distance > spread;
       return { ...estimate, published, closedForm: closedForm[key], isBeyondSeeds };
     };
     return { name, effort, saving: figure('savingPercent'), gain: figure('gainPercent'), logPriceChange };

@@ -54,7 +54,7 @@ function describeRun({ plan, runs }: StudyRecord, form: 'sampled' | 'mean-field'
     'An agent picks one of two actions, only one of which suits the input, and then tries a number of candidates; it succeeds if one of them is right, and every candidate costs.',
     'It is paid success minus a price times cost, at three levels of effort with a price each.',
     `On ${plural(plan.problems.length, 'problem')} the price was either fixed at the slope of the success-cost frontier where training starts, or steered after every step with a target α: 0 asks for saved cost at the same success, 1 for more success at the same cost, values between for a mix.`,
-    `Run were ${listOf([...(mainArms(plan).some(({ arm }) => arm.rule.kind === 'fixed') ? ['the fixed price'] : []), ...(alphas.length === 0 ? [] : [`α = ${listOf(alphas)}`])])}: ${size}.`,
+    `The rules that were run: ${listOf([...(mainArms(plan).some(({ arm }) => arm.rule.kind === 'fixed') ? ['the fixed price'] : []), ...(alphas.length === 0 ? [] : [`α = ${listOf(alphas)}`])])}: ${size}.`,
   ].join(' ');
 }
 
@@ -120,7 +120,7 @@ function describePublished(summary: StudySummary, plan: StudyPlan): string[] {
   const distances = `The largest distance from the published figures is ${fixed(largest(false), 1)} points at medium and high effort and ${fixed(largest(true), 1)} points at low effort`;
   if (obstacle !== undefined) return [`${distances}; the plan is not the published one, as ${obstacle}.`];
   const within = figures.filter(({ isBeyondSeeds }) => !isBeyondSeeds).length;
-  return [`${distances}; ${within} of ${figures.length} figures agree within the interval from seeds.`];
+  return [`${distances}; ${within} of ${figures.length} figures agree within what the seeds of both explain (95 %).`];
 }
 
 /** The fixed price by where it ends, the steered ones by how far they end from where the right price leads. */
