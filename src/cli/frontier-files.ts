@@ -1,6 +1,6 @@
 /** Text in and text out for the frontier commands; a file that is not there or cannot be written is one sentence. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 
 import { HoneError } from '../domain/errors.ts';
 
@@ -28,6 +28,20 @@ export function writeOutputs(folder: string, texts: Readonly<Record<string, stri
   } catch (cause) {
     throw new HoneError('store-failed', `Results could not be written to ${folder}: ${reasonOf(cause)}.`, {
       cure: 'Name a folder that you can write to with --out.',
+      cause,
+    });
+  }
+}
+
+/** Writes one picture where the user wants it; returns its path. */
+export function writePicture(path: string, svg: string): string {
+  try {
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, svg);
+    return path;
+  } catch (cause) {
+    throw new HoneError('store-failed', `The picture could not be written to ${path}: ${reasonOf(cause)}.`, {
+      cure: 'Name a file that you can write to with --svg.',
       cause,
     });
   }

@@ -3,7 +3,7 @@
  * last: --alphas <list> (default 0,0.25,0.5,0.75,1), --improve <list of percent> (default 10,25,50), --law <success | failures
  * | cost> (default success), --half-life <steps> (default 75), --start-price <effort=price,...>, --slope-error <factor>
  * (default 3), --steps <integer> (default 1000), --actor-rate <number> (default 0.015), --out <folder> (default
- * runs/frontier-simulate), --json (print the result as JSON).
+ * runs/frontier-simulate), --svg <file> (landings under the middle improvement alone, as a picture), --json (print the result as JSON).
  */
 import { HoneError } from '../domain/errors.ts';
 import { parseCurve } from '../frontier/curve-input.ts';
@@ -11,12 +11,12 @@ import type { CurveInput } from '../frontier/curve-input.ts';
 import { IMPROVEMENT_LAWS, checkImprovement } from '../frontier/landing.ts';
 import { simulateLandings } from '../frontier/simulation.ts';
 import type { SimulationOptions } from '../frontier/simulation.ts';
-import { renderSimulationReport } from '../frontier/simulation-report.ts';
+import { renderSimulationReport, renderSimulationSvg } from '../frontier/simulation-report.ts';
 import { renderSimulationText } from '../frontier/simulation-tables.ts';
 import type { Simulation } from '../frontier/simulation-tables.ts';
 import { requireAlpha } from '../reward/relative-gain.ts';
 import { controllerSchema } from '../reward/terms.ts';
-import { readInput, writeOutputs } from './frontier-files.ts';
+import { readInput, writeOutputs, writePicture } from './frontier-files.ts';
 import { choiceOption, integerOption, numberOption } from './options.ts';
 
 export function simulate(path: string, options: Record<string, unknown>): void {
@@ -29,14 +29,15 @@ export function simulate(path: string, options: Record<string, unknown>): void {
   });
   const efforts = simulateLandings({ curve: input.curve, efforts: priced }, settings);
   const simulation: Simulation = { source: path, input, options: settings, efforts };
-  const { out } = options;
+  const { out, svg } = options;
   const summary = summarise(simulation);
   const written = writeOutputs(typeof out === 'string' ? out : 'runs/frontier-simulate', {
     'simulation.json': `${JSON.stringify(summary, null, 2)}\n`,
     'simulation.html': renderSimulationReport(simulation),
   });
+  if (typeof svg === 'string') written.push(writePicture(svg, renderSimulationSvg(simulation)));
   process.stdout.write(options['json'] === true ? `${JSON.stringify(summary)}\n` : renderSimulationText(simulation));
-  process.stderr.write(`written to ${written.join(' and ')}\n`);
+  process.stderr.write(`written to ${written.join(', ')}\n`);
 }
 
 function readSettings(options: Record<string, unknown>): SimulationOptions {

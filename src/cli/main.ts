@@ -123,6 +123,7 @@ frontier
   .option('--out <folder>', 'folder to write', 'runs/frontier-fit')
   .option('--seed <integer>', 'seed of the bootstrap', '1')
   .option('--resamples <integer>', 'of the bootstrap over tasks', '2000')
+  .option('--svg <file>', 'also write the frontier alone, as one picture')
   .option('--json', 'print the result as JSON')
   .action(async (file: string, options: Record<string, unknown>) =>
     (await import('./frontier-fit.ts')).fit(file, options),
@@ -140,6 +141,7 @@ frontier
   .option('--steps <integer>', 'steps of the course', '1000')
   .option('--actor-rate <number>', 'how fast the policy moves, in log cost a step', '0.015')
   .option('--out <folder>', 'folder to write', 'runs/frontier-simulate')
+  .option('--svg <file>', 'also write the landings under the middle improvement alone, as one picture')
   .option('--json', 'print the result as JSON')
   .action(async (file: string, options: Record<string, unknown>) =>
     (await import('./frontier-simulate.ts')).simulate(file, options),

@@ -7,7 +7,7 @@ import { describeFit, fitTables, oneOf } from './fit-tables.ts';
 import { renderFrontierPage } from './frontier-page.ts';
 import type { EffortFit, FrontierFile } from './frontier-file.ts';
 import { smoothCurve } from './smooth-curve.ts';
-import { renderFigure, renderFigureTable } from './xy-chart.ts';
+import { renderFigure, renderFigureTable, renderStandaloneSvg } from './xy-chart.ts';
 import type { Figure } from './xy-chart.ts';
 import type { Layer, Look, Point } from './xy-layers.ts';
 import { formatNumber } from './xy-scale.ts';
@@ -57,6 +57,11 @@ export function renderFitReport(fit: FrontierFile): string {
     ],
     footer: 'Made by hone frontier fit.',
   });
+}
+
+/** The frontier alone, as one picture that needs nothing else. */
+export function renderFitSvg(fit: FrontierFile): string {
+  return renderStandaloneSvg(frontierFigure(fit));
 }
 
 /** Points with error bars, the curve with its band, the tangent at each effort; without a curve the points alone. */

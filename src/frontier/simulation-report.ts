@@ -16,7 +16,7 @@ import {
 } from './simulation-tables.ts';
 import type { Simulation } from './simulation-tables.ts';
 import { factorName, mainArms } from './study-arms.ts';
-import { renderFigure, renderFigureTable } from './xy-chart.ts';
+import { renderFigure, renderFigureTable, renderStandaloneSvg } from './xy-chart.ts';
 import type { Figure, LegendEntry, Panel } from './xy-chart.ts';
 import type { Layer, Look, Point } from './xy-layers.ts';
 import { formatNumber } from './xy-scale.ts';
@@ -66,6 +66,13 @@ export function renderSimulationReport(simulation: Simulation): string {
     sections,
     footer: 'Made by hone frontier simulate.',
   });
+}
+
+/** Landings under the middle one of the assumed improvements, as one picture that needs nothing else. */
+export function renderSimulationSvg(simulation: Simulation): string {
+  const { percents } = simulation.options;
+  const percent = percents[Math.floor(percents.length / 2)] ?? 0;
+  return renderStandaloneSvg(landingFigure(simulation, percent), { columns: 2 });
 }
 
 /** Old and new frontier of each effort, and where each rule ends, with its direction from the start. */

@@ -74,6 +74,14 @@ describe('marks, bands and bars', () => {
     for (const [index, height] of heights.entries())
       if (index > 0) expect(height - (heights[index - 1] ?? 0)).toBeGreaterThanOrEqual(12);
   });
+
+  it('step labels below their points away from a neighbour, and only from one that is near', () => {
+    const labels = [1, 1.5, 9].map((x) => ({ x, y: 5, text: 'medium' }));
+    const drawn = drawLayer({ kind: 'labels', look, labels, side: 'below' }, frame);
+    const heights = [...drawn.matchAll(/ y="([\d.]+)"/g)].map((match) => Number(match[1]));
+    expect((heights[1] ?? 0) - (heights[0] ?? 0)).toBeGreaterThanOrEqual(12);
+    expect(heights[2]).toBe(heights[0]);
+  });
 });
 
 describe('every layer', () => {

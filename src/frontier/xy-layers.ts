@@ -73,7 +73,7 @@ export type Layer =
       })[];
     }
   | {
-      /** Text beside points; labels to the right move apart, up or down, where they would overlap. */
+      /** Text beside points; labels that would overlap move apart, up or down, those above and below away from their points. */
       readonly kind: 'labels';
       readonly look: Look;
       /** A label's own look wins over the layer's. */
@@ -94,6 +94,8 @@ export interface Frame {
 type Pixel = readonly [number, number];
 
 const LABEL_HEIGHT = 12.5;
+/** Width of a character of a label, without measuring text. */
+const LABEL_CHARACTER = 6.6;
 const CAP = 3;
 
 export function round(value: number): number {
@@ -240,6 +242,7 @@ function drawLabels({ labels, look, side = 'right' }: Extract<Layer, { kind: 'la
     .filter(({ pixel }) => isInside(pixel, frame))
     .map(({ text, own, pixel: [x, y] }) => ({ text, own, x, y }));
   if (side === 'right') spreadLabels(placed, frame);
+  if (side === 'above' || side === 'below') stackLabels(placed, side);
   const offsets = { right: [7, 4], left: [-7, 4], above: [0, -7], below: [0, 15] } as const;
   const anchors = { right: 'start', left: 'end', above: 'middle', below: 'middle' } as const;
   const [dx, dy] = offsets[side];
@@ -263,6 +266,19 @@ function spreadLabels(labels: { x: number; y: number }[], { top, bottom }: Frame
   for (const label of sorted.toReversed()) {
     label.y = Math.min(label.y, most);
     most = label.y - LABEL_HEIGHT;
+  }
+}
+
+/** From left to right each label steps further from its point until it is clear of those before it. */
+function stackLabels(labels: { text: string; x: number; y: number }[], side: 'above' | 'below'): void {
+  const step = side === 'below' ? LABEL_HEIGHT : -LABEL_HEIGHT;
+  const done: typeof labels = [];
+  for (const label of labels.toSorted((a, b) => a.x - b.x)) {
+    const isHit = (other: (typeof labels)[number]): boolean =>
+      Math.abs(other.y - label.y) < LABEL_HEIGHT &&
+      Math.abs(other.x - label.x) < (LABEL_CHARACTER / 2) * (other.text.length + label.text.length + 1);
+    while (done.some(isHit)) label.y += step;
+    done.push(label);
   }
 }
 
