@@ -199,6 +199,68 @@ describe('groupDropReason', () => {
   });
 });
 
+describe('a group of one outcome whose counts are priced', () => {
+  const solved = (reward: number, tokens: number, lookups = 0): GroupMember => ({
+    ...member('a', reward, outcome(1, 1)),
+    cost: cost(tokens),
+    lookups,
+  });
+  const pricedCounts = ['sampledTokens', 'lookups'] as const;
+
+  it('is kept where a priced count differs, and dropped without the option or where none does', () => {
+    const byTokens = [solved(1, 10), solved(1, 20)];
+    const byLookups = [solved(1, 10, 0), solved(1, 10, 3)];
+    for (const group of [byTokens, byLookups]) {
+      expect(groupDropReason(group)).toBe('zero-variance');
+      expect(groupDropReason(group, { pricedCounts: [] })).toBe('zero-variance');
+      expect(groupDropReason(group, { pricedCounts })).toBeUndefined();
+      expect(groupDropReason(group, { pricedCounts: ['turns'] })).toBe('zero-variance');
+    }
+    const failed = byTokens.map((each) => ({ ...each, outcome: outcome(0, 0) }));
+    expect(groupDropReason(failed, { pricedCounts })).toBeUndefined();
+    expect(groupDropReason([...byTokens.slice(1), lost('a')], { pricedCounts })).toBe('too-few-members');
+  });
+
+  it('teaches to be cheaper', () => {
+    const group = [solved(0.75, 25), solved(0.5, 50)];
+    expect(computeAdvantages(group).values).toEqual([undefined, undefined]);
+    const { values, groups } = computeAdvantages(group, { pricedCounts });
+    expect(values).toEqual([0.125, -0.125]);
+    expect(groups[0]?.dropReason).toBeUndefined();
+  });
+
+  it('is told from one that its prices leave flat, which only scoring can see', () => {
+    const flat = [solved(0.5, 25), solved(0.5, 50)];
+    for (const baseline of ['mean', 'leave-one-out', 'length-weighted'] as const) {
+      const { values, groups } = computeAdvantages(flat, { pricedCounts, baseline });
+      expect(values).toEqual([undefined, undefined]);
+      expect(groups[0]?.dropReason).toBe('zero-reward-variance');
+    }
+    const differing = [member('a', 0, outcome(0, 1)), member('a', 0, outcome(0, 0))];
+    expect(computeAdvantages(differing).values).toEqual([0, 0]);
+    expect(computeAdvantages(differing, { pricedCounts: ['turns'] }).groups[0]?.dropReason).toBe(
+      'zero-reward-variance',
+    );
+  });
+
+  it('teaches by the mean of its effort, though its own rewards are equal', () => {
+    const batch = [solved(0.5, 25), solved(0.5, 50), member('b', 1), member('b', 0.5)];
+    const { values } = computeAdvantages(batch, { pricedCounts: ['sampledTokens'], baseline: 'effort' });
+    expect(values).toEqual([-0.125, -0.125, 0.375, -0.125]);
+  });
+
+  it('reads no count of what cheated, as the void takes its price away', () => {
+    const cheats = [10, 20].map((tokens) => ({ ...cheat('a'), cost: cost(tokens) }));
+    expect(groupDropReason(cheats, { pricedCounts: ['sampledTokens'] })).toBe('zero-variance');
+  });
+
+  it('refuses a member without a priced count', () => {
+    expect(() => groupDropReason([member('a', 1), member('a', 1)], { pricedCounts: ['lookups'] })).toThrow(
+      'A completed rollout of group a has no lookups, which are priced.',
+    );
+  });
+});
+
 describe('steeringWarnings', () => {
   it('warns of the deviation of each group beside a steered price, and of nothing else', () => {
     expect(steeringWarnings({ isSteered: true, deviation: 'group' })).toEqual([

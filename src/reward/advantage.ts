@@ -1,7 +1,7 @@
 /**
  * Advantages within groups. A group is the rollouts that share a group id, wherever they stand in the batch; one
- * rollout counts once, however many segments it has. Whether a group has variance is read from the raw outcome, never
- * from the shaped reward. A rollout that infrastructure lost is no evidence: out of the mean, and without an advantage.
+ * rollout counts once, however many segments it has. Whether a group has variance is read from the raw outcome
+ * and the raw counts that are priced, never from the shaped reward. A rollout that infrastructure lost is no evidence: out of the mean, and without an advantage.
  * Cheating never pays: a voided rollout's recorded reward is 0, but beside honest failures that prices took below 0 this
  * would be a prize, so it is compared as min(0, lowest honest reward of its group).
  */
@@ -10,10 +10,21 @@ import { HoneError } from '../domain/errors.ts';
 import type { GroupId } from '../domain/ids.ts';
 import type { Rollout } from '../domain/rollout.ts';
 import { effortBaselines, leaveOneOutBaselines, lengthWeightedBaseline, meanBaseline } from './baseline.ts';
+import type { CostCounts } from './cost.ts';
 
-export type GroupMember = Pick<Rollout, 'groupId' | 'status' | 'outcome' | 'reward' | 'effort' | 'cost'>;
+/** `lookups` is read where they are priced. */
+export type GroupMember = Pick<Rollout, 'groupId' | 'status' | 'outcome' | 'reward' | 'effort' | 'cost'> &
+  Partial<Pick<Rollout, 'lookups'>>;
 
-export interface AdvantageOptions {
+export interface DropOptions {
+  /**
+   * Counts that the reward makes rollouts of one outcome differ by (`pricedCountsOf`): a group in which one of them differs
+   * is kept, as it can teach to be cheaper. Default none: the published filter, on outcomes alone.
+   */
+  readonly pricedCounts?: readonly (keyof CostCounts)[];
+}
+
+export interface AdvantageOptions extends DropOptions {
   /**
    * What a reward is compared with: `mean` of its group; `leave-one-out`, the mean of the others (unbiased: n / (n - 1)
    * times the first); `length-weighted`, the group's mean by sampled tokens; `effort`, the mean of the batch's scored
@@ -24,7 +35,11 @@ export interface AdvantageOptions {
   readonly deviation?: 'none' | 'group' | 'effort';
 }
 
-export type DropReason = 'zero-variance' | 'too-few-members';
+/**
+ * `zero-variance`: nothing raw differs. `zero-reward-variance`: raw figures differ, and every reward came out the same, which
+ * only scoring can tell: a budget that binds for none of them, a phase without the price.
+ */
+export type DropReason = 'zero-variance' | 'too-few-members' | 'zero-reward-variance';
 
 export interface GroupSummary {
   readonly groupId: GroupId;
@@ -45,12 +60,17 @@ export interface Advantages {
 }
 
 /**
- * Advantages of a batch of groups. Throws `invalid-rollout` on a scored member without outcome or finite reward, and,
- * when an option reads the effort, on a group whose members have several.
+ * Advantages of a batch of groups. With `pricedCounts` a group that is compared with itself and whose rewards are all equal
+ * is dropped as `zero-reward-variance`: its advantages would all be 0. By the effort's mean it is kept, as it differs from
+ * that. Throws `invalid-rollout` on a scored member without outcome or finite reward or a priced count, and, when an option
+ * reads the effort, on a group whose members have several.
  */
 export function computeAdvantages(members: readonly GroupMember[], options: AdvantageOptions = {}): Advantages {
-  const { baseline = 'mean', deviation = 'none' } = options;
-  const groups = scoredGroups(members);
+  const { baseline = 'mean', deviation = 'none', pricedCounts = [] } = options;
+  const groups = scoredGroups(members, {
+    pricedCounts,
+    dropEqualRewards: pricedCounts.length > 0 && baseline !== 'effort',
+  });
   const all = groups.flatMap(({ scored }) => scored);
   if (baseline === 'effort' || deviation === 'effort') for (const { scored } of groups) checkOneEffort(scored);
   const effortMeans = baseline === 'effort' && all.length > 0 ? meansByEffort(all) : new Map<Effort, number>();
@@ -73,15 +93,25 @@ export function computeAdvantages(members: readonly GroupMember[], options: Adva
 }
 
 /**
- * Why one group teaches nothing, from its members' raw outcomes alone: no reward is needed. Undefined = it is to be
- * trained. Throws `invalid-rollout` when a completed or truncated member has no outcome.
+ * Why one group teaches nothing, from its members' raw outcomes and priced counts: no reward is needed. Undefined = it is to
+ * be trained. Counts of rollouts that cheated are not read, as the void takes their price away. Throws `invalid-rollout` when
+ * a completed or truncated member has no outcome or lacks a priced count.
  */
 export function groupDropReason(
-  members: readonly Pick<GroupMember, 'groupId' | 'status' | 'outcome'>[],
+  members: readonly (Pick<GroupMember, 'groupId' | 'status' | 'outcome'> &
+    Partial<Pick<GroupMember, 'cost' | 'lookups'>>)[],
+  { pricedCounts = [] }: DropOptions = {},
 ): DropReason | undefined {
-  const scores = members.filter((member) => !isLost(member)).map((member) => rawScore(member));
+  const scored = members.filter((member) => !isLost(member));
+  const scores = scored.map((member) => rawScore(member));
   if (scores.length < 2) return 'too-few-members';
-  return scores.every((score) => score === scores[0]) ? 'zero-variance' : undefined;
+  if (scores.some((score) => score !== scores[0])) return undefined;
+  const honest = scored.filter(({ outcome }) => outcome?.cheated !== true);
+  const differs = (count: keyof CostCounts): boolean => {
+    const values = honest.map((member) => rawCount(member, count));
+    return values.some((value) => value !== values[0]);
+  };
+  return pricedCounts.some(differs) ? undefined : 'zero-variance';
 }
 
 /**
@@ -109,16 +139,25 @@ interface ScoredMember {
 
 function scoredGroups(
   members: readonly GroupMember[],
+  { pricedCounts, dropEqualRewards }: Required<DropOptions> & { readonly dropEqualRewards: boolean },
 ): { readonly summary: GroupSummary; readonly scored: readonly ScoredMember[] }[] {
   const byGroup = Map.groupBy(members.entries(), ([, member]) => member.groupId);
   return [...byGroup].map(([groupId, entries]) => {
     const scored = entries.filter(([, member]) => !isLost(member));
     const rewards = scored.map(([, member]) => requireReward(member));
-    const dropReason = groupDropReason(entries.map(([, member]) => member));
     // The lowest honest reward, and at most 0.
     let voided = 0;
     for (const [position, [, member]] of scored.entries())
       if (member.outcome?.cheated !== true) voided = Math.min(voided, rewards[position] ?? 0);
+    const compared = scored.map(([, member], position) =>
+      member.outcome?.cheated === true ? voided : (rewards[position] ?? 0),
+    );
+    const isFlat = dropEqualRewards && compared.every((reward) => reward === compared[0]);
+    const dropReason =
+      groupDropReason(
+        entries.map(([, member]) => member),
+        { pricedCounts },
+      ) ?? (isFlat ? 'zero-reward-variance' : undefined);
     return {
       summary: {
         groupId,
@@ -130,7 +169,7 @@ function scoredGroups(
       scored: scored.map(([index, member], position) => ({
         index,
         member,
-        compared: member.outcome?.cheated === true ? voided : (rewards[position] ?? 0),
+        compared: compared[position] ?? 0,
       })),
     };
   });
@@ -197,6 +236,23 @@ function requireReward({ reward, status, groupId }: GroupMember): number {
   if (reward !== undefined && Number.isFinite(reward)) return reward;
   throw new HoneError('invalid-rollout', `A ${status} rollout of group ${groupId} has the reward ${reward}.`, {
     cure: 'Score every completed or truncated rollout before its group is trained.',
+  });
+}
+
+/** Raw, of a member whose outcome is known. */
+function rawCount(
+  {
+    cost,
+    lookups,
+    status,
+    groupId,
+  }: Pick<GroupMember, 'groupId' | 'status'> & Partial<Pick<GroupMember, 'cost' | 'lookups'>>,
+  count: keyof CostCounts,
+): number {
+  const value = count === 'lookups' ? lookups : cost?.[count];
+  if (value !== undefined) return value;
+  throw new HoneError('invalid-rollout', `A ${status} rollout of group ${groupId} has no ${count}, which are priced.`, {
+    cure: 'Give every completed or truncated rollout its cost and its look-ups before its group is filtered.',
   });
 }
 

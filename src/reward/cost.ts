@@ -12,6 +12,15 @@ export interface CostCounts extends Cost {
   readonly lookups: number;
 }
 
+/** In the one order in which costs are summed. */
+export const COST_COUNTS = [
+  'tokens',
+  'sampledTokens',
+  'turns',
+  'toolSeconds',
+  'lookups',
+] as const satisfies readonly (keyof CostCounts)[];
+
 const price = z.number().nonnegative().default(0);
 
 export const costWeightsSchema = z
@@ -34,7 +43,7 @@ export type CostWeights = z.output<typeof costWeightsSchema>;
 export function weightedCost(counts: CostCounts, weights: CostWeights): number {
   let cost = 0;
   // In one fixed order, so that the same rollout always costs the same to the last bit.
-  for (const key of ['tokens', 'sampledTokens', 'turns', 'toolSeconds', 'lookups'] as const) {
+  for (const key of COST_COUNTS) {
     const count = counts[key];
     if (!(count >= 0 && Number.isFinite(count))) {
       throw new HoneError('invalid-rollout', `A rollout's cost counts ${count} ${key}.`, {

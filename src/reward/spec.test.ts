@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 
-import { frontierTermOf, requiredMeasurements, rewardSpecSchema } from './spec.ts';
+import { frontierTermOf, pricedCountsOf, requiredMeasurements, rewardSpecSchema } from './spec.ts';
 
 const lookups = { lookups: 0.02 };
 
@@ -215,6 +215,27 @@ describe('the reward spec', () => {
     expect(problemsOf(spec).split('\n')).toHaveLength(2);
   });
 
+  it('names the counts that rollouts of one outcome earn differently by, but those of a fixed price', () => {
+    const priced = (...terms: unknown[]): readonly string[] => pricedCountsOf(rewardSpecSchema.parse({ terms }));
+    const latency = { kind: 'latency', kappa: 1, dropOff: { edges: [0, 1], counts: [1] } };
+    const model = { from: 'model', tokensPerSecond: 50 };
+    expect(priced()).toEqual([]);
+    expect(priced(cost)).toEqual([]);
+    expect(priced(cost, { ...frontier, costs: [{ weights: { lookups: 1, tokens: 1 } }] })).toEqual([
+      'tokens',
+      'lookups',
+    ]);
+    expect(priced({ kind: 'budget', form: 'hard', scope: 'effort', weights: { turns: 1, toolSeconds: 2 } })).toEqual([
+      'turns',
+      'toolSeconds',
+    ]);
+    expect(priced({ kind: 'overlong', limit: 400, buffer: 100 })).toEqual(['sampledTokens']);
+    expect(priced({ ...latency, latency: model })).toEqual(['sampledTokens']);
+    expect(priced({ ...latency, latency: { ...model, secondsPerTurn: 1 } })).toEqual(['sampledTokens', 'turns']);
+    expect(priced({ ...latency, latency: { from: 'measured' } })).toEqual(['sampledTokens', 'turns']);
+    expect(priced({ ...latency, latency: { from: 'recorded' } })).toEqual([]);
+  });
+
   it('says what has to be measured', () => {
     const required = (spec: unknown): unknown => requiredMeasurements(rewardSpecSchema.parse(spec));
     const nothing = {
@@ -238,6 +259,7 @@ describe('the reward spec', () => {
     });
     expect(required({ base, terms: [{ ...latency, latency: { from: 'recorded' } }] })).toEqual({
       ...nothing,
+      baseline: true,
       recordedLatency: true,
     });
     expect(required({ base, terms: [{ ...latency, latency: { from: 'measured' } }] })).toEqual({

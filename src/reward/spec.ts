@@ -1,11 +1,14 @@
 /**
  * The reward as data: a base, terms and phases, in a form that a run's config carries and JSON keeps. What is declared is
  * read: a term that is in no phase, a phase that names no term that exists and an option that nothing looks at are errors
- * with a cure, all of them told at once.
+ * with a cure. Problems are told together in two rounds: all keys and values of the wrong form first, and once every one has
+ * its form, all that contradict each other.
  */
 import { z } from 'zod';
 
 import { budgetProblem } from './budget.ts';
+import { COST_COUNTS } from './cost.ts';
+import type { CostCounts } from './cost.ts';
 import { overlongProblem } from './overlong.ts';
 import { rewardBaseSchema, rewardPhaseSchema, rewardTermSchema } from './terms.ts';
 import type { FrontierTerm, RewardTerm } from './terms.ts';
@@ -32,13 +35,13 @@ export type RewardSpec = z.output<typeof rewardSpecSchema>;
 
 /** What has to be measured before a run with this reward can start. */
 export interface RequiredMeasurements {
-  /** Rollouts of the initial policy, at every effort. */
+  /** Rollouts of the initial policy, at every effort; for a recorded latency alone one of each is enough. */
   readonly baseline: boolean;
   /** Of the baseline: a slope within tasks compares at least two. */
   readonly rolloutsPerTask: 1 | 2;
   /** A fixed pool of tasks, each of them in the baseline. */
   readonly perTaskBudgets: boolean;
-  /** `latencySeconds` on every rollout. */
+  /** `latencySeconds` on every rollout; that they are recorded is seen on the baseline, before anything is trained. */
   readonly recordedLatency: boolean;
   /** `latencySeconds` on the rollouts of the baseline. */
   readonly measuredLatency: boolean;
@@ -52,12 +55,13 @@ export function requiredMeasurements({ base, terms }: RewardSpec): RequiredMeasu
   const budgets = terms.filter((term) => term.kind === 'budget');
   const latencies = terms.filter((term) => term.kind === 'latency');
   const measuredLatency = latencies.some(({ latency }) => latency.from === 'measured');
+  const recordedLatency = latencies.some(({ latency }) => latency.from === 'recorded');
   const isWeightMeasured = base.kind === 'detection' && base.precisionWeight === 'measured';
   return {
-    baseline: isWeightMeasured || frontier !== undefined || budgets.length > 0 || measuredLatency,
+    baseline: isWeightMeasured || frontier !== undefined || budgets.length > 0 || measuredLatency || recordedLatency,
     rolloutsPerTask: frontier?.startingPrice.from === 'within-task' ? 2 : 1,
     perTaskBudgets: budgets.some(({ scope }) => scope === 'task'),
-    recordedLatency: latencies.some(({ latency }) => latency.from === 'recorded'),
+    recordedLatency,
     measuredLatency,
     efforts: frontier?.startingPrice.from === 'across-efforts',
   };
@@ -66,6 +70,37 @@ export function requiredMeasurements({ base, terms }: RewardSpec): RequiredMeasu
 /** The term that steers; there is at most one. */
 export function frontierTermOf({ terms }: Pick<RewardSpec, 'terms'>): FrontierTerm | undefined {
   return terms.find((term) => term.kind === 'frontier');
+}
+
+/**
+ * Counts that terms of these kinds charge by, in the order of `CostCounts`: frontier, budget, overlong (sampled tokens) and
+ * latency by a model (sampled tokens and turns). By them rollouts of one outcome earn differently, so the filter of groups
+ * reads them: where a price is steered, groups that everybody solves are the very ones to save on, and those that nobody
+ * solves belong to the mean cost that the controller measures. A `cost` term adds none: its price is fixed whatever becomes
+ * of success, so groups that all fail would only learn to stop early; with it the published filter on outcomes stays. Neither
+ * does a `recorded` latency, as a clock never shows the same twice. For the terms of one phase give those of `phaseInForce`.
+ */
+export function pricedCountsOf({ terms }: Pick<RewardSpec, 'terms'>): readonly (keyof CostCounts)[] {
+  return COST_COUNTS.filter((count) => terms.some((term) => isCharged(term, count)));
+}
+
+function isCharged(term: RewardTerm, count: keyof CostCounts): boolean {
+  switch (term.kind) {
+    case 'frontier':
+      return term.costs.some(({ weights }) => weights[count] > 0);
+    case 'budget':
+      return term.weights[count] > 0;
+    case 'overlong':
+      return count === 'sampledTokens';
+    case 'latency':
+      if (term.latency.from === 'recorded') return false;
+      if (count === 'turns') return term.latency.from === 'measured' || term.latency.secondsPerTurn > 0;
+      return count === 'sampledTokens';
+    case 'cost':
+      return false;
+    default:
+      return term satisfies never;
+  }
 }
 
 interface Problem {
