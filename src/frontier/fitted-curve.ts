@@ -13,17 +13,21 @@ export interface FittedCurve {
   readonly points: readonly CurvePoint[];
 }
 
-/** At least 2 different costs above 0; throws `invalid-config` as fitConcave and smoothCurve do. */
+/**
+ * At least 2 different costs from 0 up; throws `invalid-config` as fitConcave and smoothCurve do. Costs at which the fit
+ * lies below no success are left out: the curve starts further right.
+ */
 export function fitCurve(points: readonly FrontierPoint[]): FittedCurve {
   const fit = fitConcave(points);
   const costs = [...new Set(points.map(({ cost }) => cost))].toSorted((left, right) => left - right);
   const fitted = costs.map((cost) => ({
     cost,
-    // Noise may lift the end of a fit over 1, or push its start below 0.
-    success: Math.min(Math.max(fit.value(cost), 0), 1),
+    // Rounding may lift the end of a fit over 1, or push its slope below 0.
+    success: Math.min(fit.value(cost), 1),
     slope: Math.max(fit.tangentAt(cost), 0),
   }));
-  return { curve: smoothCurve(fitted), points: fitted };
+  const shown = fitted.filter(({ success }, index) => success >= 0 || index === fitted.length - 1);
+  return { curve: smoothCurve(shown), points: shown };
 }
 
 /**

@@ -1,6 +1,8 @@
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import type { Interval } from '../domain/statistics.ts';
+import { fitConcave } from '../reward/concave-fit.ts';
 import { parseCostOption, parseEvaluations } from './evaluation-records.ts';
 import { stoppingEvaluations, toyEvaluations } from './evaluations.fixture.ts';
 import { describeFit, renderFitText } from './fit-tables.ts';
@@ -185,6 +187,49 @@ describe('fitted curve', () => {
       expect(curve.slope(cost)).toBeCloseTo(slope, 12);
       expect(Math.abs(slope / (0.2 / (1 + 0.2 * cost) ** 2) - 1)).toBeLessThan(0.1);
     }
+  });
+
+  it('has them next to efforts that lie below the curve, on straight pieces, and where it ends flat', () => {
+    const shapes = [
+      [0.3, 0.4, 0.8],
+      [0.3, 0.2, 0.8],
+      [0.1, 0.5, 0.5],
+      [0.1, 0.5, 0.4],
+      [0.2, 0.3, 0.4],
+    ];
+    for (const successes of shapes) {
+      const points = [1.5, 6, 15].map((cost, index) => ({ cost, success: successes[index] ?? 0 }));
+      const fit = fitConcave(points);
+      const { curve } = fitCurve(points);
+      for (const { cost } of points) expect(curve.slope(cost)).toBeCloseTo(fit.tangentAt(cost), 12);
+    }
+  });
+
+  it('never falls, nor jumps, nor bends upwards, and has the tangents of the fit, whatever the points', () => {
+    const point = fc.record({ cost: fc.integer({ min: 0, max: 40 }), success: fc.integer({ min: 0, max: 19 }) });
+    const sets = fc.uniqueArray(point, { minLength: 2, maxLength: 7, selector: ({ cost }) => cost });
+    fc.assert(
+      fc.property(sets, (set) => {
+        const points = set.map(({ cost, success }) => ({ cost, success: success / 20 }));
+        const fit = fitConcave(points);
+        const { curve, points: fitted } = fitCurve(points);
+        for (const { cost } of fitted) {
+          const slope = curve.slope(cost);
+          // At no cost nothing is priced: there the slope is free.
+          if (cost > 0) expect(slope).toBeCloseTo(fit.tangentAt(cost), 9);
+          for (const near of [cost - 1e-9, cost + 1e-9])
+            if (near > curve.start) expect(Math.abs(curve.slope(near) - slope)).toBeLessThan(1e-6);
+        }
+        const grid = Array.from({ length: 200 }, (_, index) => curve.start + (index / 100) * curve.to);
+        for (const [index, cost] of grid.entries()) {
+          const next = grid[index + 1] ?? cost;
+          expect(curve.value(next)).toBeGreaterThanOrEqual(curve.value(cost) - 1e-12);
+          expect(curve.value(next)).toBeLessThanOrEqual(1);
+          expect(curve.slope(next)).toBeLessThanOrEqual(curve.slope(cost) + 1e-12);
+        }
+      }),
+      { numRuns: 300, seed: 11 },
+    );
   });
 
   it('knows who beats whom, alone or mixed', () => {

@@ -70,20 +70,63 @@ describe('smoothCurve', () => {
           expect(Math.abs(area)).toBeLessThanOrEqual((curve.slope(cost) - curve.slope(next)) * (next - cost) + 1e-14);
         }
       }),
-      { numRuns: 60 },
+      { numRuns: 60, seed: 5 },
     );
   });
 
-  it('keeps a corner where a slope is the chord itself', () => {
+  it('keeps the slopes of points on a straight piece, a little above them', () => {
+    const points = [
+      { cost: 1.5, success: 0.3, slope: 0.09 },
+      { cost: 6, success: 0.48, slope: 0.04 },
+      { cost: 9, success: 0.6, slope: 0.04 },
+      { cost: 15, success: 0.84, slope: 0.02 },
+    ];
+    const curve = smoothCurve(points);
+    for (const { cost, slope } of points) expect(curve.slope(cost)).toBeCloseTo(slope, 14);
+    for (const cost of [1.5, 15])
+      expect(curve.value(cost)).toBeCloseTo(points.find((point) => point.cost === cost)?.success ?? 0, 14);
+    // The slope falls by .05 over 4.5 at most before, and by .02 over 6 after: the smaller area is .06.
+    for (const cost of [6, 7, 9]) expect(curve.value(cost)).toBeCloseTo(0.3 + 0.04 * (cost - 1.5) + 0.06, 14);
+    // Before the slope may fall any further it has come down from .09 over 2 x .06 / .05 = 2.4.
+    expect(curve.slope(2.7)).toBeCloseTo(0.065, 14);
+    expect(curve.slope(3.9)).toBeCloseTo(0.04, 14);
+  });
+
+  it('bends over a tenth of the interval where a slope is that of the whole interval', () => {
     const curve = smoothCurve([
+      { cost: 10, success: 0.1, slope: 0.03 },
+      { cost: 20, success: 0.4, slope: 0.01 },
+      { cost: 40, success: 0.5, slope: 0.002 },
+    ]);
+    expect([10, 19, 20, 40].map((cost) => Number(curve.slope(cost).toFixed(12)))).toEqual([0.03, 0.03, 0.01, 0.002]);
+    expect(curve.slope(19.5)).toBeCloseTo(0.02, 14);
+    expect(curve.value(10)).toBeCloseTo(0.1, 14);
+    expect(curve.value(20)).toBeCloseTo(0.4 - 0.01, 14);
+    const flattening = smoothCurve([
       { cost: 1, success: 0.2, slope: 0.2 },
       { cost: 2, success: 0.3, slope: 0.1 },
       { cost: 3, success: 0.3, slope: 0 },
     ]);
-    expect(curve.value(1.5)).toBeCloseTo(0.25, 14);
-    expect(curve.value(2.5)).toBeCloseTo(0.3, 14);
-    expect(curve.slope(2.5)).toBe(0);
-    expect(curve.value(9)).toBe(0.3);
+    expect([1, 1.1, 2, 2.1, 3].map((cost) => Number(flattening.slope(cost).toFixed(12)))).toEqual([
+      0.2, 0.1, 0.1, 0, 0,
+    ]);
+    expect(flattening.value(9)).toBeCloseTo(0.31, 14);
+  });
+
+  it('starts at no cost with the slope that makes the first piece smooth', () => {
+    const curve = smoothCurve([
+      { cost: 0, success: 0.2, slope: 0.1 },
+      { cost: 2, success: 0.4, slope: 0.05 },
+      { cost: 6, success: 0.5, slope: 0.01 },
+    ]);
+    expect(curve).toMatchObject({ start: 0, from: 0, to: 6 });
+    expect([0, 2, 6].map((cost) => curve.value(cost))).toEqual([0.2, 0.4, 0.5]);
+    expect([0, 1, 2].map((cost) => Number(curve.slope(cost).toFixed(12)))).toEqual([0.15, 0.1, 0.05]);
+    const perfect = smoothCurve([{ cost: 2, success: 1, slope: 0.3 }]);
+    expect([2, 3].map((cost) => perfect.slope(cost))).toEqual([0.3, 0]);
+    expect(perfect.value(3)).toBe(1);
+    const nothing = smoothCurve([{ cost: 0, success: 0.3, slope: 0 }]);
+    expect([0, 5].map((cost) => nothing.value(cost))).toEqual([0.3, 0.3]);
   });
 
   it('starts where the first line reaches no success when the first slope is too steep for the origin', () => {
@@ -98,7 +141,7 @@ describe('smoothCurve', () => {
   });
 
   it.each([
-    [[{ cost: 0, success: 0.1, slope: 1 }], 'A point of the curve has the cost 0, not a finite number above 0.'],
+    [[{ cost: -1, success: 0.1, slope: 1 }], 'A point of the curve has the cost -1, not a finite number from 0 up.'],
     [[{ cost: 1, success: 1.2, slope: 1 }], 'A point of the curve has the success 1.2, not from 0 to 1.'],
     [[{ cost: 1, success: 0.1, slope: Number.NaN }], 'A point of the curve has the slope NaN, not a number from 0 up.'],
     [
