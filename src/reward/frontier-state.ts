@@ -24,6 +24,7 @@ const steeringStateSchema = z.strictObject({
   updates: z.int().nonnegative(),
   previousGap: z.number().nullable(),
   pinned: z.enum(['low', 'high']).nullable(),
+  reported: z.enum(['low', 'high']).nullable(),
 });
 
 const momentsSchema = z.strictObject({
@@ -71,7 +72,10 @@ export interface FrontierMeasurement {
   readonly price: Readonly<Record<string, number>>;
 }
 
-/** Recorded once, when the price comes to the end of its clip: what the direction asks for is out of reach. */
+/**
+ * Recorded when the price comes to the end of its clip: what the direction asks for is out of reach. Once, until the price
+ * has been a quarter of the log clip away from there.
+ */
 export interface ConstraintEvent {
   readonly event: 'frontier-constraint-not-binding';
   readonly effort: Effort;

@@ -233,4 +233,4 @@ function shuffled(rollout: ScoredRollout): ScoredRollout {
   return { ...rollout, outcome: { ...rollout.outcome, precision: found, recall: found } };
 }
 
-const EMPTY = { logPrice: Number.NaN, startLogPrice: 0, updates: 0, previousGap: null, pinned: null };
+const EMPTY = { logPrice: Number.NaN, startLogPrice: 0, updates: 0, previousGap: null, pinned: null, reported: null };

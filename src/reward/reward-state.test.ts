@@ -7,6 +7,7 @@ import { budgetKey, precisionWeightOf, restoreRewardState, rewardStateSchema } f
 import type { RewardState } from './reward-state.ts';
 import { drawRollouts } from './scored-rollout.fixture.ts';
 import { rewardSpecSchema } from './spec.ts';
+import { startSteering } from './steering.ts';
 
 const EFFORTS = ['low', 'high'];
 const taskIds = Array.from({ length: 40 }, (_, task) => `t${task}`);
@@ -72,7 +73,7 @@ describe('a stored reward state', () => {
           frontier: {
             low: {
               reference: prices?.['low']?.reference ?? { tasks: 1, rollouts: 1, means: [], covariances: [] },
-              prices: { cost: { logPrice: Number.NaN, startLogPrice: 0, updates: 0, previousGap: null, pinned: null } },
+              prices: { cost: { ...startSteering(1), logPrice: Number.NaN } },
             },
           },
         }),

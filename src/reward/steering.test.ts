@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { readVectors, vectorError } from '../../test/read-vectors.fixture.ts';
+import { createRandom } from '../domain/ids.ts';
 import { gapOf } from './relative-gain.ts';
 import {
   PLAIN_STEERING,
@@ -118,8 +119,23 @@ describe('steer', () => {
   });
 
   it('gives the event anew when it was off the bound in between', () => {
-    const { events } = follow([1, 1, -0.1, 1, 1], { rate: 1, decay: null, clip: 2 }, startSteering(1));
+    const { events } = follow([1, 1, -0.2, 1, 1], { rate: 1, decay: null, clip: 2 }, startSteering(1));
     expect(events.map((event) => event !== undefined)).toEqual([true, false, false, true, false]);
+  });
+
+  it('tells of a noisy gap that leans on the clip once, and anew when the price has really left it', () => {
+    const random = createRandom(2);
+    const noisy = (mean: number, count: number): number[] =>
+      Array.from({ length: count }, () => mean + 0.3 * (random.next() + random.next() + random.next() - 1.5));
+    const options = { proportional: 0.2, slewLimit: 0.05, clip: 3 };
+    const { states, events } = follow([...noisy(0.1, 2000), ...noisy(-0.6, 150), ...noisy(0.1, 2000)], options);
+    // It lets go of the end and comes back all the time.
+    const returns = states.filter(({ pinned }, step) => pinned === 'high' && states[step - 1]?.pinned === null).length;
+    expect(returns).toBeGreaterThan(100);
+    const told = [...events.entries()].flatMap(([step, event]) => (event === undefined ? [] : step));
+    expect(told).toHaveLength(2);
+    expect(told[0]).toBeLessThan(2000);
+    expect(told[1]).toBeGreaterThan(2150);
   });
 
   it('moves on when a run is resumed with a wider clip', () => {

@@ -46,9 +46,14 @@ export interface SteeringState {
   readonly previousGap: number | null;
   /** The end of the clip that the gap holds the price at. */
   readonly pinned: 'low' | 'high' | null;
+  /** The end that the event was given for, until the price has left it for good. */
+  readonly reported: 'low' | 'high' | null;
 }
 
-/** Given once, when the price reaches the end of its clip and the gap still pushes outwards. */
+/**
+ * Given once, when the price reaches the end of its clip and the gap still pushes outwards; again only after the price has
+ * been a quarter of the log clip off that end. A noisy gap lets go of the end and comes back to it all the time.
+ */
 export interface SteeringEvent {
   readonly kind: 'constraint-not-binding';
   readonly bound: 'low' | 'high';
@@ -62,6 +67,9 @@ export interface SteeringStep {
   readonly event?: SteeringEvent;
 }
 
+/** Of the log clip: how far off the end of its clip the price has to have been before that end is told of again. */
+const REARM_SHARE = 0.25;
+
 /** Throws `invalid-config` unless the price is finite and above 0. */
 export function startSteering(price: number): SteeringState {
   if (!(price > 0 && Number.isFinite(price))) {
@@ -70,7 +78,7 @@ export function startSteering(price: number): SteeringState {
     });
   }
   const logPrice = Math.log(price);
-  return { logPrice, startLogPrice: logPrice, updates: 0, previousGap: null, pinned: null };
+  return { logPrice, startLogPrice: logPrice, updates: 0, previousGap: null, pinned: null, reported: null };
 }
 
 /** The price of one unit of cost in units of success. */
@@ -116,7 +124,9 @@ export function steer(
     change += settings.proportional * (gap - state.previousGap);
   }
   if (settings.slewLimit !== null) change = Math.min(Math.max(change, -settings.slewLimit), settings.slewLimit);
-  const moved = { ...state, updates, previousGap: gap, pinned: null };
+  const isRearmed = distanceFrom(state.reported, { logPrice: state.logPrice, lowest, highest }) > REARM_SHARE * reach;
+  const reported = isRearmed ? null : state.reported;
+  const moved = { ...state, updates, previousGap: gap, pinned: null, reported };
   const wanted = state.logPrice + change;
   const logPrice = Math.min(Math.max(wanted, lowest), highest);
   if (logPrice === wanted) return { state: { ...moved, logPrice: wanted }, change };
@@ -125,11 +135,8 @@ export function steer(
   const clipped = { state: { ...moved, logPrice }, change: logPrice - state.logPrice };
   // The proportional term alone can touch the bound against the gap: that is no sign of a constraint out of reach.
   if (!pushes(gap, bound)) return clipped;
-  return {
-    state: { ...clipped.state, pinned: bound },
-    change: clipped.change,
-    event: { kind: 'constraint-not-binding', bound, logPrice },
-  };
+  const pinned = { state: { ...clipped.state, pinned: bound, reported: bound }, change: clipped.change } as const;
+  return reported === bound ? pinned : { ...pinned, event: { kind: 'constraint-not-binding', bound, logPrice } };
 }
 
 /** rate x (1 + (update - 1) / steps)^-power at update 1, 2, ...; throws `invalid-config` below 1. */
@@ -175,6 +182,15 @@ export function proximalStep(options: {
 
 function pushes(gap: number, bound: 'low' | 'high' | null): boolean {
   return bound === 'high' ? gap > 0 : bound === 'low' && gap < 0;
+}
+
+/** Of log price, at least 0; 0 where there is no end to be away from. */
+function distanceFrom(
+  bound: 'low' | 'high' | null,
+  { logPrice, lowest, highest }: { readonly logPrice: number; readonly lowest: number; readonly highest: number },
+): number {
+  if (bound === null) return 0;
+  return bound === 'high' ? highest - logPrice : logPrice - lowest;
 }
 
 /** Throws `invalid-config` for the first option out of range, by name. */
