@@ -301,7 +301,7 @@ describe('slopesAcrossEfforts', () => {
         code: 'invalid-config',
         message:
           'The slope of the frontier at effort high is 0.1 with a band of [0, 0.2] over 4 tasks: it may be flat there.',
-        cure: 'Evaluate on more tasks, at least 8, or at efforts further apart; or give the starting price as a number.',
+        cure: 'Evaluate on more tasks, at least 9, or at efforts further apart; or give the starting price as a number.',
       }),
     );
   });

@@ -7,9 +7,11 @@
 import { HoneError } from '../domain/errors.ts';
 import { bootstrapIntervals, weightedSum } from '../domain/statistics.ts';
 import type { Interval } from '../domain/statistics.ts';
+import { figure } from './figure.ts';
 import { requireSample } from './reference.ts';
 import type { OperatingSample } from './reference.ts';
 import type { Operating } from './relative-gain.ts';
+import { tasksForSlope } from './slope-band.ts';
 
 export interface FrontierPoint extends Operating {
   /** How much the point counts, above 0: its number of rollouts, say. Default 1. */
@@ -102,7 +104,7 @@ export function slopesAcrossEfforts(
 /**
  * The slope of one effort as a starting price, when its band lies above 0. Throws `invalid-config` otherwise: names the
  * effort, the estimate, the band and the number of tasks, and what would help. A fitted slope is never below 0, so a band
- * that ends there says that resamples were flat, and not by how many tasks it is too wide.
+ * that ends there says that resamples were flat; by how many tasks it is too wide is a lower bound.
  */
 export function requireEffortSlope(
   slope: Interval,
@@ -110,12 +112,11 @@ export function requireEffortSlope(
 ): number {
   const { estimate, low, high } = slope;
   if (low > 0) return estimate;
-  const [estimateText, lowText, highText] = [estimate, low, high].map((value) => Number(value.toPrecision(3)));
   throw new HoneError(
     'invalid-config',
-    `The slope of the frontier at effort ${effort} is ${estimateText} with a band of [${lowText}, ${highText}] over ${tasks} tasks: it may be flat there.`,
+    `The slope of the frontier at effort ${effort} is ${figure(estimate)} with a band of [${figure(low)}, ${figure(high)}] over ${tasks} tasks: it may be flat there.`,
     {
-      cure: `Evaluate on more tasks, at least ${2 * tasks}, or at efforts further apart; or give the starting price as a number.`,
+      cure: `Evaluate on more tasks, at least ${tasksForSlope(slope, tasks) ?? 2 * tasks}, or at efforts further apart; or give the starting price as a number.`,
     },
   );
 }

@@ -205,8 +205,14 @@ describe('starting a reward', () => {
     [
       'a slope that may be 0',
       { base, terms: [frontier] },
-      { baseline: baseline.filter(({ taskId }) => ['t0', 't1', 't2'].includes(taskId)).map(shuffled) },
+      { baseline: baseline.filter(({ taskId }) => Number(taskId.slice(1)) < 14).map(shuffled) },
       /slope of success on cost at effort low is/,
+    ],
+    [
+      'the slope of three tasks',
+      { base, terms: [frontier] },
+      { baseline: baseline.filter(({ taskId }) => ['t0', 't1', 't2'].includes(taskId)) },
+      /of 3 tasks, 3 have rollouts whose costs differ, needs at least 10\. Record several rollouts of each task/,
     ],
     [
       'prices of other efforts',

@@ -1,14 +1,17 @@
 /**
  * The slope of success on cost at one effort, read off recorded rollouts where no closed form exists: it is the price of
  * cost at which a policy has no reason to move. Tasks are compared with themselves, because hard tasks cost more and fail
- * more; the slope without that centring is reported beside it, to show how much it matters. Bands resample whole tasks.
+ * more; the slope without that centring is reported beside it, to show how much it matters. Bands resample whole tasks, and
+ * are as wide as few tasks make them.
  */
 import { HoneError } from '../domain/errors.ts';
 import { bootstrapIntervals } from '../domain/statistics.ts';
 import type { Interval } from '../domain/statistics.ts';
+import { figure } from './figure.ts';
 import { requireSample } from './reference.ts';
 import type { OperatingSample } from './reference.ts';
 import type { Operating } from './relative-gain.ts';
+import { tasksForSlope, widenBand } from './slope-band.ts';
 
 /** Sums of squares and products about the means of a list of points; `weight` is their number. */
 export interface CostMoments {
@@ -22,7 +25,10 @@ export interface CostMoments {
 }
 
 export interface SlopeEstimate {
-  /** Success per unit of cost, tasks centred on their own means. NaN when no task has rollouts whose costs differ. */
+  /**
+   * Success per unit of cost, tasks centred on their own means. NaN when no task has rollouts whose costs differ; with one
+   * such task its band is infinite.
+   */
   readonly withinTask: Interval;
   /** The same without centring by task. */
   readonly pooled: Interval;
@@ -64,7 +70,7 @@ export function momentsOf(points: readonly (Operating & { readonly weight?: numb
 
 /**
  * sum_t sum_i (S - mean S_t)(K - mean K_t) / sum (K - mean K_t)^2 with a percentile band from a bootstrap over tasks
- * (default 2,000 resamples, 95 %). Throws `invalid-config` with fewer than 2 tasks, `invalid-rollout` for a sample that
+ * (default 2,000 resamples, 95 %), widened for the number of tasks that say anything (`widenBand`). Throws `invalid-config` with fewer than 2 tasks, `invalid-rollout` for a sample that
  * is not finite or costs less than 0. Source: slope = Cov(S, K) / Var(K) within tasks.
  */
 export function measureSlope(
@@ -84,26 +90,32 @@ export function measureSlope(
     options,
   );
   if (withinTask === undefined || pooled === undefined) throw new RangeError('two statistics give two intervals');
+  const usableTasks = moments.filter(({ costSquares }) => costSquares > 0).length;
   return {
-    withinTask,
-    pooled,
+    withinTask: widenBand(withinTask, usableTasks),
+    pooled: widenBand(pooled, moments.length),
     tasks: moments.length,
-    usableTasks: moments.filter(({ costSquares }) => costSquares > 0).length,
+    usableTasks,
     rollouts: samples.length,
   };
 }
 
+/** Tasks below which a price does not start from their slope: the band of fewer rests on the shape of the noise. */
+const LEAST_USABLE_TASKS = 10;
+
 /**
- * The estimate, when its band lies above 0. Throws `invalid-config` otherwise: names the effort, the estimate, the band
- * and the tasks, and says about how many tasks it would take.
+ * The estimate, when at least 10 tasks say something and its band lies above 0. Throws `invalid-config` otherwise: names
+ * the effort, the estimate, the band and the tasks, and says what to record and about how many tasks it would take.
  */
 export function requireSlope(estimate: SlopeEstimate, { effort }: { readonly effort: string }): number {
   const { withinTask, tasks, usableTasks } = estimate;
-  if (usableTasks < 2) {
+  if (usableTasks < LEAST_USABLE_TASKS) {
     throw new HoneError(
       'invalid-config',
-      `The slope of success on cost at effort ${effort} cannot be measured: of ${tasks} tasks, ${usableTasks} have rollouts whose costs differ.`,
-      { cure: 'Record several rollouts of each task, or give the starting price as a number.' },
+      `The slope of success on cost at effort ${effort} cannot be measured: of ${tasks} tasks, ${usableTasks} ${usableTasks === 1 ? 'has' : 'have'} rollouts whose costs differ, needs at least ${LEAST_USABLE_TASKS}.`,
+      {
+        cure: 'Record several rollouts of each task, four or more, and of more tasks; or give the starting price as a number.',
+      },
     );
   }
   const { estimate: slope, low, high } = withinTask;
@@ -114,10 +126,9 @@ export function requireSlope(estimate: SlopeEstimate, { effort }: { readonly eff
       cure: 'Agents that stop when they succeed, and hard tasks that cost more, hide the slope: fit it across efforts instead, or give the starting price as a number.',
     });
   }
-  // The band shrinks with the square root of the number of tasks; its lower side has to be shorter than the estimate.
-  const needed = Math.ceil(tasks * ((slope - low) / slope) ** 2);
+  const needed = tasksForSlope(withinTask, tasks) ?? 2 * tasks;
   throw new HoneError('invalid-config', `${measured}: it may be 0.`, {
-    cure: `About ${Math.max(needed, tasks + 1)} tasks would be needed to tell; or give the starting price as a number.`,
+    cure: `About ${needed} tasks would be needed to tell; or give the starting price as a number.`,
   });
 }
 
@@ -145,8 +156,4 @@ function slopesOf(moments: readonly CostMoments[], multiplicities: Int32Array): 
     products += scale * (moment.cost - cost) * (moment.success - success);
   }
   return [within, products / costSquares];
-}
-
-function figure(value: number): string {
-  return String(Number(value.toPrecision(3)));
 }
