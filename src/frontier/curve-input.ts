@@ -22,7 +22,7 @@ export interface EffortPoint {
 
 export interface CurveInput {
   readonly curve: MeasuredCurve;
-  /** Ascending by cost; with the starting prices of a fit, where there are any. */
+  /** Those that spend something, ascending by cost; with the starting prices of a fit, where there are any. */
   readonly efforts: readonly SimulatedEffort[];
   readonly points: readonly EffortPoint[];
   readonly unit: string;
@@ -31,13 +31,13 @@ export interface CurveInput {
 
 const pointSchema = z.object({
   effort: effortSchema,
-  cost: z.number().positive(),
+  cost: z.number().nonnegative(),
   success: z.number().gt(0).max(1),
 });
 
 const EXPECTED = {
   effort: 'a name in lower-case letters, digits and dashes, such as low',
-  cost: 'a number above 0',
+  cost: 'a number from 0 up',
   success: 'a number above 0 and at most 1',
 } as const;
 const CURES = {
@@ -66,7 +66,7 @@ export function parseCurve(text: string, origin: string): CurveInput {
   points.sort((left, right) => left.cost - right.cost);
   return {
     curve: fitCurve(points).curve,
-    efforts: points.map(({ effort, cost }) => ({ effort, cost })),
+    efforts: points.filter(({ cost }) => cost > 0).map(({ effort, cost }) => ({ effort, cost })),
     points,
     unit: 'cost',
     isFitted: false,
@@ -82,11 +82,13 @@ function fromFit(fit: ReturnType<typeof parseFrontierFile>, origin: string): Cur
   if (fit.curve.length < 2) checkEfforts(points, origin);
   return {
     curve: smoothCurve(fit.curve),
-    efforts: fit.efforts.map(({ effort, cost, startingPrice }) => ({
-      effort,
-      cost: cost.estimate,
-      ...(startingPrice === null ? {} : { startPrice: startingPrice.price }),
-    })),
+    efforts: fit.efforts
+      .filter(({ reference }) => reference !== null)
+      .map(({ effort, cost, startingPrice }) => ({
+        effort,
+        cost: cost.estimate,
+        ...(startingPrice === null ? {} : { startPrice: startingPrice.price }),
+      })),
     points,
     unit: fit.cost.unit,
     isFitted: true,
@@ -172,6 +174,10 @@ function checkEfforts(points: readonly EffortPoint[], origin: string): void {
     seen.add(effort);
   }
   if (new Set(points.map(({ cost }) => cost)).size > 1) return;
+  if (points.length === 0)
+    throw new HoneError('invalid-config', `${origin} has no point: there is no curve.`, {
+      cure: 'Give points such as {"effort":"low","cost":0.02,"success":0.35}, one an effort.',
+    });
   const has = points.length === 1 ? `one effort, ${points[0]?.effort}` : 'efforts that all cost the same';
   throw new HoneError('invalid-config', `${origin} has ${has}: one cost is no curve.`, {
     cure: 'Evaluate the policy at another effort, or add a point that you know.',

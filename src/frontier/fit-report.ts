@@ -79,7 +79,7 @@ function frontierFigure(fit: FrontierFile): Figure {
       });
     layers.push(
       { kind: 'band', look: CURVE, points: band.map(({ cost: x, low, high }) => ({ x, low, high })) },
-      { kind: 'line', look: ASSUMED, points: at(0, curve.from) },
+      ...(curve.from > 0 ? [{ kind: 'line', look: ASSUMED, points: at(0, curve.from) } as const] : []),
       { kind: 'line', look: ASSUMED, points: at(curve.to, most) },
       { kind: 'line', look: CURVE, points: at(curve.from, curve.to) },
     );
@@ -149,8 +149,11 @@ function frontierFigure(fit: FrontierFile): Figure {
 
 /** Every estimate of the slope that is above 0, with its band, over the cost of its effort. */
 function slopeFigure(fit: FrontierFile): Figure {
-  const { efforts, cost } = fit;
+  const { cost } = fit;
   const layers: Layer[] = [];
+  // Logarithmic axes have no place for no cost.
+  const efforts = fit.efforts.filter((effort) => effort.cost.estimate > 0);
+  const costless = fit.efforts.filter((effort) => effort.cost.estimate === 0).map(({ effort }) => effort);
   const hidden = ESTIMATES.flatMap(({ name, key }) => {
     const below = efforts.filter(({ slopes }) => (slopes[key]?.estimate ?? 1) <= 0).map(({ effort }) => effort);
     return below.length === 0 ? [] : [`${name} at ${below.join(', ')}`];
@@ -158,8 +161,9 @@ function slopeFigure(fit: FrontierFile): Figure {
   const drawn = ESTIMATES.filter(({ key }) => efforts.some(({ slopes }) => (slopes[key]?.estimate ?? 0) > 0));
   if (fit.curve.length > 0) {
     const curve = smoothCurve(fit.curve);
+    const from = Math.max(curve.from, Math.min(...efforts.map((effort) => effort.cost.estimate)));
     const points = Array.from({ length: 81 }, (_, index) => {
-      const x = curve.from * (curve.to / curve.from) ** (index / 80);
+      const x = from * (curve.to / from) ** (index / 80);
       return { x, y: curve.slope(x) };
     });
     // A logarithmic axis has no place for a slope of 0.
@@ -177,10 +181,11 @@ function slopeFigure(fit: FrontierFile): Figure {
     layers.push({ kind: 'error-bars', look, points }, { kind: 'marks', look, points, size: 3.6 });
   }
   const below = hidden.length === 0 ? '' : ` Not above 0, and so not on this axis: ${hidden.join('; ')}.`;
+  const left = costless.length === 0 ? '' : ` ${costless.join(' and ')} costs nothing, and is in the table only.`;
   return {
     id: 'slopes',
     title: 'What one more unit of cost buys',
-    caption: `The slope at each effort, three ways, with 95 % bands, set a little apart; the line is the slope of the curve. Both axes are logarithmic; a band that reaches down to 0 ends at the lower edge.${below}`,
+    caption: `The slope at each effort, three ways, with 95 % bands, set a little apart; the line is the slope of the curve. Both axes are logarithmic; a band that reaches down to 0 ends at the lower edge.${below}${left}`,
     legend: [
       ...drawn.map(({ name, look }) => ({ name, look, shows: 'mark' as const })),
       ...(fit.curve.length > 0 ? [{ name: 'of the curve', look: CURVE, shows: 'line' as const }] : []),
@@ -202,7 +207,7 @@ function slopeFigure(fit: FrontierFile): Figure {
     ],
     table: {
       heads: ['effort', ...ESTIMATES.flatMap(({ name }) => [name, 'low', 'high'])],
-      rows: efforts.map(({ effort, slopes }) => [
+      rows: fit.efforts.map(({ effort, slopes }) => [
         effort,
         ...ESTIMATES.flatMap(({ key }) => {
           const slope = slopes[key];
@@ -248,7 +253,7 @@ function describeCost({ unit, weights }: FrontierFile['cost']): string {
 }
 
 function rewardAdvice({ efforts, cost }: FrontierFile): string {
-  if (efforts.some(({ startingPrice }) => startingPrice === null))
+  if (efforts.some(({ startingPrice, reference }) => startingPrice === null && reference !== null))
     return 'There is no term for a reward: an effort has no starting price.';
   return `Costs are plain numbers in ${cost.unit}. A run prices what it counts itself: give reward.terms a frontier term whose cost weights come out in ${cost.unit}, and these starting prices as given.`;
 }

@@ -16,6 +16,7 @@ export interface TitledTable extends FigureTable {
 
 /** Means, slopes, and what references need; one row an effort. */
 export function fitTables({ efforts, cost: { unit } }: FrontierFile): TitledTable[] {
+  const alphas = efforts.find(({ rolloutsNeeded }) => rolloutsNeeded.length > 0)?.rolloutsNeeded ?? [];
   return [
     {
       title: unit === 'cost' ? 'Success and cost of a rollout' : `Success and cost (${unit}) of a rollout`,
@@ -43,11 +44,11 @@ export function fitTables({ efforts, cost: { unit } }: FrontierFile): TitledTabl
     },
     {
       title: 'Rollouts that a reference needs so that its noise moves the gap by less than one point',
-      heads: ['effort', 'measured', ...(efforts[0]?.rolloutsNeeded ?? []).map(({ alpha }) => `α = ${alpha}`)],
+      heads: ['effort', 'measured', ...alphas.map(({ alpha }) => `α = ${alpha}`)],
       rows: efforts.map(({ effort, rollouts, rolloutsNeeded }) => [
         effort,
         count(rollouts),
-        ...rolloutsNeeded.map((need) => count(need.rollouts)),
+        ...alphas.map((_, index) => optionalCount(rolloutsNeeded[index]?.rollouts)),
       ]),
     },
   ];
@@ -99,6 +100,10 @@ export function oneOf(unit: string): string {
 
 function count(value: number): string {
   return value.toLocaleString('en-US');
+}
+
+function optionalCount(value: number | undefined): string {
+  return value === undefined ? '–' : count(value);
 }
 
 function percentBand({ estimate, low, high }: Interval): string {

@@ -31,17 +31,22 @@ export function fitWarnings(input: {
     warnings.push(
       'There are two different costs: how the curve bends between and beyond them comes from the assumption that nothing spent achieves nothing. A third effort would measure it.',
     );
+  const free = efforts.filter(({ reference }) => reference === null).map(({ effort }) => effort);
+  if (free.length > 0)
+    warnings.push(
+      `Nothing is spent at effort ${free.join(' and ')} (c0 = 0): it is a point of the curve, but gains are relative to cost, so it cannot be steered on this cost and has no starting price. Leave it out of what is steered, or give a weight to something that its rollouts use.`,
+    );
   const unpaired = countUnpaired(records, efforts.length);
   if (unpaired > 0)
     warnings.push(
       `${unpaired} of ${new Set(records.map(({ taskId }) => taskId)).size} tasks were not tried at every effort: differences between efforts are then partly differences between tasks. Evaluate the same tasks at all efforts.`,
     );
   warnings.push(...slopeWarnings(efforts, slopes));
-  for (const { effort, dominated } of efforts) {
+  for (const { effort, dominated, startingPrice } of efforts) {
     if (dominated === null) continue;
     const by = dominated.by.length === 1 ? `${dominated.by[0]} does` : `a mix of ${dominated.by.join(' and ')} would`;
     warnings.push(
-      `Effort ${effort} lies below the curve: ${by} reach more success for no more cost, in ${percent(dominated.share)} of the resamples${dominated.share < 0.9 ? ', so it may be chance' : ''}. Its price is the slope of the curve at its cost.`,
+      `Effort ${effort} lies below the curve: ${by} reach more success for no more cost, in ${percent(dominated.share)} of the resamples${dominated.share < 0.9 ? ', so it may be chance' : ''}.${startingPrice?.from === 'across-efforts' ? ' Its price is the slope of the curve at its cost.' : ''}`,
     );
   }
   const cheated = efforts.filter((fit) => fit.cheated > 0).map((fit) => `${fit.cheated} at ${fit.effort}`);
@@ -50,9 +55,9 @@ export function fitWarnings(input: {
   return warnings;
 }
 
-/** Why an effort has no starting price and what would help; undefined when all have one. */
+/** Why an effort has no starting price and what would help; undefined when all that can be steered have one. */
 export function missingPrices(efforts: readonly EffortFit[]): { what: string; cure: string } | undefined {
-  const without = efforts.filter(({ startingPrice }) => startingPrice === null);
+  const without = efforts.filter(({ startingPrice, reference }) => startingPrice === null && reference !== null);
   if (without.length === 0) return undefined;
   const told = without.map(({ effort, tasks, slopes }) => {
     const estimates = [
@@ -76,9 +81,10 @@ export function missingPrices(efforts: readonly EffortFit[]): { what: string; cu
 
 /** Efforts with the same trouble share a sentence. */
 function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEstimate[]): string[] {
-  const troubles = efforts.map(({ slopes: { withinTask, pooled, acrossEfforts } }, index) => {
+  const troubles = efforts.map(({ reference, slopes: { withinTask, pooled, acrossEfforts } }, index) => {
     const slope = slopes[index];
-    if (withinTask === null) return slope?.rollouts === slope?.tasks ? 'single' : 'constant';
+    if (reference === null) return 'none';
+    if (withinTask === null) return slope?.rollouts === slope?.tasks ? 'single' : 'few';
     if (withinTask.high < 0 || (withinTask.estimate < 0 && (pooled?.estimate ?? 0) > 0)) return 'stops';
     if (withinTask.estimate > 0 && (pooled?.estimate ?? 0) < 0) return 'hard-tasks';
     if (acrossEfforts === null || withinTask.low <= 0 || acrossEfforts.low <= 0) return 'none';
@@ -92,7 +98,8 @@ function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEsti
   const signs = ({ effort, slopes: { withinTask, pooled } }: EffortFit): string =>
     `${effort} ${withinTask === null ? 'none' : figure(withinTask.estimate)} within tasks and ${pooled === null ? 'none' : figure(pooled.estimate)} pooled`;
   const single = tell('single', ({ effort }) => effort);
-  const constant = tell('constant', ({ effort }) => effort);
+  const usableTasks = new Map(efforts.map(({ effort }, index) => [effort, slopes[index]?.usableTasks ?? 0]));
+  const few = tell('few', ({ effort, tasks }) => `${effort} ${usableTasks.get(effort)} of ${tasks}`);
   const stops = tell('stops', signs);
   const hardTasks = tell('hard-tasks', signs);
   const apart = tell('apart', ({ effort, slopes: { withinTask, acrossEfforts } }) => {
@@ -101,8 +108,8 @@ function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEsti
   });
   return [
     single && `No slope within tasks, as each task has one rollout: ${single}. Give each task several.`,
-    constant &&
-      `No slope within tasks, as fewer than two tasks have rollouts that differ in cost: ${constant}. Give each task several rollouts.`,
+    few &&
+      `No slope within tasks, as too few tasks have rollouts that differ in cost to say how far it can be trusted: ${few}. Give each task several rollouts, or evaluate on more tasks.`,
     stops &&
       `More cost comes with less success within a task: ${stops}. The agent probably stops when it has succeeded and goes on when it has not, so this slope is no price; take the one across efforts.`,
     hardTasks &&

@@ -28,10 +28,13 @@ const effortFitSchema = z.strictObject({
       tasks: z.int(),
       rollouts: z.int(),
     })
-    .describe('s0 and c0 with their standard errors, by task'),
+    .nullable()
+    .describe(
+      's0 and c0 with their standard errors, by task; null where nothing was spent, as gains are relative to cost',
+    ),
   rolloutsNeeded: z
     .array(z.strictObject({ alpha: z.number(), rollouts: z.number() }))
-    .describe('rollouts that a reference needs so that the gap is known to a point'),
+    .describe('rollouts that a reference needs so that the gap is known to a point; empty where there is none'),
   slopes: z
     .strictObject({
       withinTask: intervalSchema.nullable(),
@@ -66,7 +69,7 @@ export const frontierFileSchema = z.strictObject({
   rewardTerm: z
     .record(z.string(), z.unknown())
     .nullable()
-    .describe('a term for reward.terms with the starting prices; null while an effort has none'),
+    .describe('a term for reward.terms with the starting prices; null while an effort that can be steered has none'),
 });
 export type FrontierFile = z.infer<typeof frontierFileSchema>;
 

@@ -8,10 +8,12 @@ import { stoppingEvaluations, toyEvaluations } from './evaluations.fixture.ts';
 import { describeFit, renderFitText } from './fit-tables.ts';
 import { renderFitReport } from './fit-report.ts';
 import { missingPrices } from './fit-warnings.ts';
+import { parseCurve } from './curve-input.ts';
 import { dominatorsOf, fitCurve } from './fitted-curve.ts';
 import { fitFrontier } from './frontier-fit.ts';
 import { parseFrontierFile } from './frontier-file.ts';
 import type { FrontierFile } from './frontier-file.ts';
+import { smoothCurve } from './smooth-curve.ts';
 import { STARTING_COSTS } from './study-record.ts';
 import { successRate, successSlope, toyProblem } from './toy-task.ts';
 
@@ -93,7 +95,7 @@ describe('fitFrontier', () => {
   it('warns when hard tasks cost more: the slopes disagree in sign', () => {
     // Within a task one more unit buys a tenth; the hard task costs ten more and nearly always fails.
     const rollouts = [0, 1, 2, 3].flatMap((extra) =>
-      Array.from({ length: 8 }, (_, task) => ({
+      Array.from({ length: 12 }, (_, task) => ({
         task: `t${task}`,
         effort: 'low',
         success: (task % 2 === 0 ? 0.6 : 0.1) + 0.1 * extra,
@@ -137,6 +139,49 @@ describe('fitFrontier', () => {
     expect(fit.rewardTerm).toBeNull();
     expect(describeFit(fit)[0]).toBe(`${missing?.what} ${missing?.cure}`);
     expect(renderFitReport(fit)).toContain('There is no term for a reward');
+  });
+
+  it('takes an effort that spends nothing as a point of the curve, without reference or price', () => {
+    const without = (effort: string) =>
+      Array.from({ length: 60 }, (_, task) =>
+        JSON.stringify({ task: `t${task}`, effort, success: task % 10 < 1, cost: { turns: 0, tokens: 9 } }),
+      ).join('\n');
+    const text = toyEvaluations(55, { tasks: 60, rolloutsPerTask: 3, seed: 2 });
+    const fit = fitText(`${text}${without('none')}`, { cost: 'turns=0.01' });
+    const [none, ...others] = fit.efforts;
+    expect(none).toMatchObject({ effort: 'none', reference: null, rolloutsNeeded: [], startingPrice: null, tasks: 60 });
+    expect(others.every(({ startingPrice }) => startingPrice !== null)).toBe(true);
+    expect(fit.curve[0]).toMatchObject({ cost: 0 });
+    expect(smoothCurve(fit.curve).value(0)).toBeCloseTo(fit.curve[0]?.success ?? 1, 12);
+    expect(missingPrices(fit.efforts)).toBeUndefined();
+    expect(Object.keys((fit.rewardTerm?.['startingPrice'] as { prices: object }).prices)).toEqual([
+      'low',
+      'medium',
+      'high',
+    ]);
+    expect(fit.warnings.join(' ')).toContain('Nothing is spent at effort none (c0 = 0)');
+    expect(fit.warnings.join(' ')).not.toContain('none 0 of 60');
+    expect(parseFrontierFile(JSON.parse(JSON.stringify(fit)), 'frontier.json')).toEqual(fit);
+    const page = renderFitReport(fit);
+    expect(page).not.toMatch(/NaN|Infinity/u);
+    expect(page).toContain('none costs nothing, and is in the table only');
+    const input = parseCurve(JSON.stringify(fit), 'frontier.json');
+    expect(input.efforts.map(({ effort }) => effort)).toEqual(['low', 'medium', 'high']);
+    // Alone it leaves nothing to steer.
+    expect(() => fitText(without('none'), { cost: 'turns' })).toThrow(/mean cost .* at effort none is 0/u);
+  });
+
+  it('measures no slope within tasks from few tasks, and says from how many', () => {
+    const rollouts = [1, 2, 3].flatMap((cost) =>
+      Array.from({ length: 9 }, (_, task) =>
+        JSON.stringify({ task: `t${task}`, effort: 'low', success: (task % 2) * 0.1 + 0.1 * cost, cost }),
+      ),
+    );
+    const fit = fitText(rollouts.join('\n'));
+    expect(fit.efforts[0]).toMatchObject({ slopes: { withinTask: null }, startingPrice: null });
+    expect(fit.warnings.join(' ')).toContain('to say how far it can be trusted: low 9 of 9. Give each task several');
+    expect(renderFitText(fit)).toContain('not measured');
+    expect(missingPrices(fit.efforts)?.what).toContain('cannot be measured within tasks');
   });
 
   it('names efforts that others beat, with how sure that is', () => {

@@ -1,7 +1,7 @@
 /**
  * The frontier of a real policy from its evaluations at one or more efforts: success and cost with intervals, slopes three ways,
- * the concave curve across efforts with its band, and the price that steering should start from. Every band comes from
- * one bootstrap over tasks, in which a task is drawn for all efforts at once. Pure; same seed, same numbers.
+ * the concave curve across efforts with its band, and the price that steering should start from. Every band comes from a
+ * bootstrap over whole tasks, and those across efforts draw a task for all efforts at once. Pure; same seed, same numbers.
  */
 import { bootstrapIntervals, weightedSum } from '../domain/statistics.ts';
 import type { Interval } from '../domain/statistics.ts';
@@ -28,22 +28,27 @@ export interface FitOptions {
 const ALPHAS = [0, 0.25, 0.5, 0.75, 1];
 /** One point of gap. */
 const GAP_ERROR = 0.01;
+/** Tasks whose rollouts differ in cost; a band over fewer is too narrow far too often. */
+const LEAST_USABLE_TASKS = 10;
 const GRID = 60;
 
 /**
- * Efforts come out ascending by mean cost. With one effort there is no curve and no slope across efforts. Throws
- * `invalid-config` with fewer than 2 tasks at an effort, or where mean success or cost is 0; an effort whose slope cannot be
- * told from 0 has no starting price, which is for the caller to refuse.
+ * Efforts come out ascending by mean cost. With one effort there is no curve and no slope across efforts. An effort whose
+ * rollouts all cost 0 beside others is a point of the curve and no more: it has no reference and no starting price. Throws
+ * `invalid-config` with fewer than 2 tasks at an effort, where mean success is 0 and where nothing costs anything; an effort
+ * whose slope cannot be told from 0 has no starting price, which is for the caller to refuse.
  */
 export function fitFrontier(records: readonly EvaluationRecord[], options: FitOptions): FrontierFile {
   const { source, cost, seed, resamples } = options;
+  const isFree = (members: readonly EvaluationRecord[]): boolean => members.every(({ cost: spent }) => spent === 0);
   const groups = groupByEffort(records).map(({ effort, records: members }) => ({
     effort,
     records: members,
-    reference: measureReference(members, { effort }),
+    point: meansOf(members),
+    reference: isFree(members) && !isFree(records) ? null : measureReference(members, { effort }),
   }));
-  groups.sort((left, right) => left.reference.cost - right.reference.cost);
-  const hasCurve = new Set(groups.map(({ reference }) => reference.cost)).size > 1;
+  groups.sort((left, right) => left.point.cost - right.point.cost);
+  const hasCurve = new Set(groups.map(({ point }) => point.cost)).size > 1;
   const across = hasCurve
     ? slopesAcrossEfforts(Object.fromEntries(groups.map((group) => [group.effort, group.records])), { seed, resamples })
     : {};
@@ -51,23 +56,25 @@ export function fitFrontier(records: readonly EvaluationRecord[], options: FitOp
   const slopes = groups.map((group) => measureSlope(group.records, { seed, resamples }));
   const efforts = groups.map(({ effort, records: members, reference }, index): EffortFit => {
     const slope = slopes[index];
-    // One task with differing costs has a slope, but no resample tells how far to trust it.
-    const withinTask = slope !== undefined && slope.usableTasks > 1 ? bandOrNull(slope.withinTask) : null;
+    const withinTask =
+      slope !== undefined && slope.usableTasks >= LEAST_USABLE_TASKS ? bandOrNull(slope.withinTask) : null;
     const acrossEfforts = bandOrNull(across[effort]);
     const dominators = resampled.dominators[index] ?? [];
-    const price = startingPrice({ acrossEfforts, withinTask });
     return {
       effort,
-      tasks: reference.tasks,
-      rollouts: reference.rollouts,
+      tasks: slope?.tasks ?? 0,
+      rollouts: members.length,
       cheated: members.filter(({ cheated }) => cheated).length,
       success: resampled.success[index] ?? NOTHING,
       cost: resampled.cost[index] ?? NOTHING,
       reference,
-      rolloutsNeeded: ALPHAS.map((alpha) => ({
-        alpha,
-        rollouts: rolloutsForError(reference, { alpha, gapError: GAP_ERROR }),
-      })),
+      rolloutsNeeded:
+        reference === null
+          ? []
+          : ALPHAS.map((alpha) => ({
+              alpha,
+              rollouts: rolloutsForError(reference, { alpha, gapError: GAP_ERROR }),
+            })),
       slopes: { withinTask, pooled: bandOrNull(slope?.pooled), acrossEfforts },
       dominated:
         dominators.length === 0
@@ -76,7 +83,7 @@ export function fitFrontier(records: readonly EvaluationRecord[], options: FitOp
               by: dominators.map((other) => groups[other]?.effort ?? ''),
               share: resampled.dominatedShares[index] ?? 0,
             },
-      startingPrice: price,
+      startingPrice: reference === null ? null : startingPrice({ acrossEfforts, withinTask }),
     };
   });
   return {
@@ -86,7 +93,7 @@ export function fitFrontier(records: readonly EvaluationRecord[], options: FitOp
     resamples,
     cost: { unit: cost.unit, weights: cost.weights },
     efforts,
-    curve: hasCurve ? [...fitCurve(pointsOf(groups)).points] : [],
+    curve: hasCurve ? [...fitCurve(groups.map(({ point }) => point)).points] : [],
     band: resampled.band,
     warnings: fitWarnings({ efforts, slopes, records }),
     rewardTerm: rewardTerm(efforts, cost),
@@ -113,12 +120,13 @@ function priceFrom(
   return { price: estimate, low, high, from };
 }
 
-/** What a run's reward.terms takes; null while an effort has no price, or where costs are plain numbers. */
+/** What a run's reward.terms takes; null while an effort with a reference has no price, or where costs are plain numbers. */
 function rewardTerm(efforts: readonly EffortFit[], { weights }: CostOption): FrontierFile['rewardTerm'] {
   const prices = efforts.flatMap(({ effort, startingPrice: found }) =>
     found === null ? [] : [[effort, found.price] as const],
   );
-  if (weights === null || prices.length < efforts.length) return null;
+  const steerable = efforts.filter(({ reference }) => reference !== null);
+  if (weights === null || prices.length < steerable.length) return null;
   const term = {
     kind: 'frontier',
     alpha: 0.5,
@@ -138,12 +146,10 @@ function groupByEffort(records: readonly EvaluationRecord[]): EffortGroup[] {
   return [...Map.groupBy(records, ({ effort }) => effort)].map(([effort, members]) => ({ effort, records: members }));
 }
 
-function pointsOf(groups: readonly { reference: { success: number; cost: number; rollouts: number } }[]): {
-  success: number;
-  cost: number;
-  weight: number;
-}[] {
-  return groups.map(({ reference: { success, cost, rollouts } }) => ({ success, cost, weight: rollouts }));
+function meansOf(records: readonly EvaluationRecord[]): { success: number; cost: number; weight: number } {
+  const mean = (key: 'success' | 'cost'): number =>
+    records.reduce((sum, record) => sum + record[key], 0) / records.length;
+  return { success: mean('success'), cost: mean('cost'), weight: records.length };
 }
 
 /** Means, curve and dominance over the same resamples of tasks. */
@@ -215,7 +221,7 @@ function curveValues(
   points: readonly { weight: number; success: number; cost: number }[],
   grid: readonly number[],
 ): number[] {
-  const isWhole = points.every(({ weight, cost }) => weight > 0 && cost > 0);
+  const isWhole = points.every(({ weight }) => weight > 0);
   if (!isWhole || new Set(points.map(({ cost }) => cost)).size < 2) return grid.map(() => Number.NaN);
   const { curve } = fitCurve(points);
   return grid.map((cost) => curve.value(cost));
