@@ -1,6 +1,7 @@
 /**
- * Groups that a hard budget leaves without signal: their raw rewards differ, and are all equal after it, so they teach
- * nothing, not even to be cheaper. Told with the step, so that the owner can choose a ramp or a higher percentile.
+ * Groups in which a hard budget leaves nothing of success: their bases differ, and are all equal after it, so that only other
+ * terms can still teach, and the budget itself not even to be cheaper. Told with the step, so that the owner can choose a
+ * ramp or a higher percentile.
  */
 import { budgetPhase, budgetWarning, isSilencedByBudget } from './budget.ts';
 import { weightedCost } from './cost.ts';

@@ -150,8 +150,8 @@ export function applyBudget(baseReward: number, gate: BudgetGate & { readonly co
 }
 
 /**
- * Whether the budget takes a group's whole signal: base rewards that differ, all equal after it. Happens under `hard`
- * when every rewarded member is over budget; the group then teaches nothing, not even to be cheaper.
+ * Whether the budget takes the signal of a group's base: base rewards that differ, all equal after it. Happens under `hard`
+ * when every rewarded member is over budget; this budget then teaches nothing, not even to be cheaper.
  */
 export function isSilencedByBudget(
   members: readonly { readonly baseReward: number; readonly cost: number }[],
@@ -173,7 +173,7 @@ export function budgetWarning({
   readonly groups: number;
 }): string | undefined {
   if (silenced === 0) return undefined;
-  return `The hard budget took the whole signal of ${silenced} of ${groups} groups, because all their correct rollouts cost more than it: use form ramp, which keeps a gradient, or a higher percentile.`;
+  return `The hard budget left no difference in what rollouts earn for success in ${silenced} of ${groups} groups, because all that earned something cost more than it; only other terms can still tell their rollouts apart. Use form ramp, which keeps a gradient, or a higher percentile.`;
 }
 
 function isBinding({ phase, meanAccuracy, accuracyThreshold }: BudgetGate): boolean {

@@ -155,7 +155,8 @@ function histogramProblems(histogram: {
     if (typeof edge === 'number' && typeof previous === 'number' && edge <= previous)
       problems.push(`edges go from ${previous} to ${edge}: sort the buckets by time and join empty-width ones`);
   }
-  if (counts.length !== buckets)
+  // Fewer than 2 edges are told by the schema of the edges.
+  if (buckets > 0 && counts.length !== buckets)
     problems.push(`counts has ${counts.length} entries for ${buckets} buckets: give one a bucket`);
   if (censored !== undefined && censored.length !== counts.length)
     problems.push(`censored has ${censored.length} entries for ${counts.length} counts: give one a bucket`);

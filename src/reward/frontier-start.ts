@@ -7,16 +7,20 @@ import { HoneError } from '../domain/errors.ts';
 import { deriveSeed } from '../domain/ids.ts';
 import { requireEffortSlope, slopesAcrossEfforts } from './concave-fit.ts';
 import { weightedCost } from './cost.ts';
+import { figure } from './figure.ts';
 import { errorOfGap, measureMoments, referenceOf } from './frontier-state.ts';
 import type { EffortFrontier, FrontierState } from './frontier-state.ts';
-import { measureReference } from './reference.ts';
-import type { OperatingSample } from './reference.ts';
+import { requireReference, rolloutsForNoise } from './reference.ts';
+import type { OperatingSample, ReferenceMoments } from './reference.ts';
 import { successOf } from './scored-rollout.ts';
 import type { ScoredRollout } from './scored-rollout.ts';
 import { measureSlope, requireSlope } from './slope.ts';
 import { startSteering } from './steering.ts';
 import type { SteeringState } from './steering.ts';
 import type { FrontierTerm, RewardBase } from './terms.ts';
+
+/** One point of gap: the noise that a reference is worth being measured down to. */
+const GAP_ERROR = 0.01;
 
 export interface FrontierStart {
   /** Rollouts of the initial policy, some at every effort. */
@@ -34,25 +38,29 @@ export interface FrontierStart {
  */
 export function startFrontier(term: FrontierTerm, input: FrontierStart, report: string[]): FrontierState {
   const { baseline, efforts, base, precisionWeight } = input;
-  const prices = startingPrices(term, input);
-  const state: Record<Effort, EffortFrontier> = {};
+  // References first: a mean of 0 is what a user can mend, and a slope would only say that it may be 0.
+  const references = new Map<Effort, ReferenceMoments>();
   for (const effort of efforts) {
     const rollouts = baseline.filter((rollout) => rollout.effort === effort);
     const reference = measureMoments(rollouts, { term, base });
+    for (const cost of term.costs.keys())
+      requireReference(referenceOf(reference, { base, precisionWeight, cost }), { effort });
+    references.set(effort, reference);
+  }
+  const prices = startingPrices(term, input);
+  const state: Record<Effort, EffortFrontier> = {};
+  for (const [effort, reference] of references) {
     const started: Record<string, SteeringState> = {};
     for (const [index, { name }] of term.costs.entries()) {
-      // Refuses a reference that gains cannot be relative to.
-      measureReference(samplesOf(rollouts, term, input)[index] ?? [], { effort });
       const at = referenceOf(reference, { base, precisionWeight, cost: index });
       const start = prices[effort]?.[index];
       if (start === undefined) throw new RangeError(`no starting price of ${name} at effort ${effort}`);
       started[name] = startSteering(start.price);
       const error = errorOfGap(term, { reference: at, gains: { successGain: 0, costSaving: 0 }, cost: index });
-      // sd falls with the square root of the number of rollouts.
-      const needed = Math.ceil(at.rollouts * (error / 0.01) ** 2);
+      const needed = rolloutsForNoise(at.rollouts, { present: error, target: GAP_ERROR });
       report.push(
         `Effort ${effort}: success ${figure(at.success)} ± ${figure(at.successError)} for a ${name} of ${figure(at.cost)} ± ${figure(at.costError)} (standard errors, ${at.rollouts} rollouts of ${at.tasks} tasks); ${start.sentence}.`,
-        `Effort ${effort}: the gap that moves the price of ${name} has a noise of ${figure(error)} from this reference${deadZoneClause(term, error)}; ${needed > at.rollouts ? `about ${needed} rollouts would bring it to 0.01` : 'it is below 0.01'}.`,
+        `Effort ${effort}: the gap that moves the price of ${name} has a noise of ${figure(error)} from this reference${deadZoneClause(term, error)}; ${needed > at.rollouts ? `about ${needed} rollouts would bring it to ${GAP_ERROR}` : `it is at most ${GAP_ERROR}`}.`,
       );
     }
     state[effort] = { reference, prices: started };
@@ -185,9 +193,4 @@ function samplesOf(
       cost: weightedCost(cost, weights),
     })),
   );
-}
-
-/** Three digits that count: what a sentence needs. */
-export function figure(value: number): string {
-  return String(Number(value.toPrecision(3)));
 }

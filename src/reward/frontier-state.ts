@@ -9,8 +9,8 @@ import { HoneError } from '../domain/errors.ts';
 import type { Effort } from '../domain/effort.ts';
 import { weightedCost } from './cost.ts';
 import { gapsOf } from './objectives.ts';
-import { gapError } from './reference.ts';
-import type { Reference } from './reference.ts';
+import { clusteredMoments, gapError } from './reference.ts';
+import type { Reference, ReferenceMoments } from './reference.ts';
 import { relativeGains } from './relative-gain.ts';
 import { partWeights, successParts } from './scored-rollout.ts';
 import type { ScoredRollout } from './scored-rollout.ts';
@@ -33,17 +33,6 @@ const momentsSchema = z.strictObject({
   means: z.array(z.number()),
   covariances: z.array(z.array(z.number())),
 });
-
-/**
- * Means over rollouts of the parts of success and then of the costs, in the order of the term, and the covariances of
- * these means, clustered by task.
- */
-export interface ReferenceMoments {
-  readonly tasks: number;
-  readonly rollouts: number;
-  readonly means: readonly number[];
-  readonly covariances: readonly (readonly number[])[];
-}
 
 export interface EffortFrontier {
   /** What the initial policy did; never moves. */
@@ -84,34 +73,17 @@ export interface ConstraintEvent {
   readonly price: number;
 }
 
-/**
- * Means and clustered covariances: G / (G - 1) sum_t r_t r_t' / N^2, r_t the sum of a task's residuals, over G >= 2 tasks
- * and N rollouts; the cluster-robust formula of `measureReference` for any number of columns.
- */
+/** Means over rollouts of the parts of success and then of the costs, in the order of the term, and their covariances. */
 export function measureMoments(
   rollouts: readonly ScoredRollout[],
   { term, base }: { readonly term: FrontierTerm; readonly base: RewardBase },
 ): ReferenceMoments {
-  const rows = rollouts.map((rollout) => ({ taskId: rollout.taskId, values: momentValues(rollout, { term, base }) }));
-  const width = rows[0]?.values.length ?? 0;
-  const columns = Array.from({ length: width }, (_, column) => column);
-  const means = columns.map((column) => rows.reduce((sum, { values }) => sum + (values[column] ?? 0), 0) / rows.length);
-  const residuals = new Map<string, number[]>();
-  for (const { taskId, values } of rows) {
-    const sums = residuals.get(taskId) ?? columns.map(() => 0);
-    residuals.set(taskId, sums);
-    for (const column of columns) sums[column] = (sums[column] ?? 0) + (values[column] ?? 0) - (means[column] ?? 0);
-  }
-  const tasks = residuals.size;
-  const factor = tasks / (tasks - 1) / (rows.length * rows.length);
-  const covariances = columns.map((row) =>
-    columns.map((column) => {
-      let sum = 0;
-      for (const task of residuals.values()) sum += (task[row] ?? 0) * (task[column] ?? 0);
-      return factor * sum;
-    }),
+  return clusteredMoments(
+    rollouts.map(({ taskId, outcome, cost }) => ({
+      taskId,
+      values: [...successParts(base, outcome), ...term.costs.map(({ weights }) => weightedCost(cost, weights))],
+    })),
   );
-  return { tasks, rollouts: rows.length, means, covariances };
 }
 
 /** The reference of one cost of the term, by its position, under a weight of precision. */
@@ -281,10 +253,3 @@ export function forgetGaps(state: FrontierState): FrontierState {
 }
 
 const EMPTY_MOMENTS: ReferenceMoments = { tasks: 0, rollouts: 0, means: [], covariances: [] };
-
-function momentValues(
-  { outcome, cost }: ScoredRollout,
-  { term, base }: { readonly term: FrontierTerm; readonly base: RewardBase },
-): number[] {
-  return [...successParts(base, outcome), ...term.costs.map(({ weights }) => weightedCost(cost, weights))];
-}

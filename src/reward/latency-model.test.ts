@@ -96,6 +96,30 @@ describe('the fit', () => {
   });
 });
 
+describe('a product of one turn', () => {
+  const truth = { overheadSeconds: 0.5, tokensPerSecond: 100, secondsPerTurn: 0.75 };
+  const single = counts.map((sample) => ({ ...sample, turns: 1 }));
+
+  it('has the time of its turn in the overhead, and says so', () => {
+    const samples = single.map((sample) => ({ ...sample, latencySeconds: predictLatency(truth, sample) }));
+    const { model, constantTurns, rSquared } = fitLatencyModel(samples);
+    expect(constantTurns).toBe(1);
+    expect(model.secondsPerTurn).toBe(0);
+    expect(model.overheadSeconds).toBeCloseTo(1.25, 10);
+    expect(model.tokensPerSecond).toBeCloseTo(100, 8);
+    expect(rSquared).toBeGreaterThan(1 - 1e-12);
+    for (const sample of single) expect(predictLatency(model, sample)).toBeCloseTo(predictLatency(truth, sample), 10);
+    expect(fitLatencyModel(record(truth)).constantTurns).toBeNull();
+  });
+
+  it('still needs tokens that vary and explain something', () => {
+    expect(() => fitLatencyModel(single.map((sample) => ({ ...sample, latencySeconds: 7 })))).toThrow(/took 7 seconds/);
+    expect(() =>
+      fitLatencyModel(single.map((sample) => ({ ...sample, latencySeconds: 100 - sample.sampledTokens / 50 }))),
+    ).toThrow(/does not grow with sampled tokens/);
+  });
+});
+
 describe('what cannot be identified', () => {
   const exact = record({ overheadSeconds: 1, tokensPerSecond: 100, secondsPerTurn: 1 });
 
@@ -107,7 +131,6 @@ describe('what cannot be identified', () => {
       exact.map(() => exact[0] ?? { sampledTokens: 1, turns: 1, latencySeconds: 1 }),
       /took 3.2 seconds/,
     ],
-    ['equal turns', exact.map((sample, index) => ({ ...sample, turns: 2, latencySeconds: index })), /has 2 turns/],
     ['equal tokens', exact.map((sample) => ({ ...sample, sampledTokens: 7 })), /has 7 sampled tokens/],
     [
       'tokens in step with turns',

@@ -30,6 +30,8 @@ export interface LatencyFit {
   readonly rSquared: number;
   readonly meanAbsoluteErrorSeconds: number;
   readonly samples: number;
+  /** The turns that every sample had: their time is then part of the overhead, and secondsPerTurn 0. Null where turns varied. */
+  readonly constantTurns: number | null;
 }
 
 /** Seconds, at least 0. Throws `invalid-rollout` on a count that is negative or not finite. */
@@ -42,8 +44,10 @@ export function predictLatency(model: LatencyModel, { sampledTokens, turns }: La
 /**
  * Non-negative least squares of latency on 1, sampled tokens and turns; exact: the optimum is the least-squares solution
  * on its own support, so it is the best of the eight supports whose solution has no negative coefficient.
- * Throws `invalid-config`, naming what to record, when the three cannot be told apart (fewer than 3 samples, a count or
- * the latency that never varies, tokens and turns that move together) or when tokens explain nothing.
+ * Where all samples have as many turns, the time of these cannot be told from the overhead and is fitted as part of it: right
+ * for a product that always takes so many. Throws `invalid-config`, naming what to record, when the coefficients cannot be
+ * told apart (fewer than 3 samples, tokens or a latency that never vary, tokens and turns that move together) or when tokens
+ * explain nothing.
  */
 export function fitLatencyModel(samples: readonly (LatencyCounts & { readonly latencySeconds: number })[]): LatencyFit {
   for (const { sampledTokens, turns, latencySeconds } of samples) {
@@ -57,11 +61,13 @@ export function fitLatencyModel(samples: readonly (LatencyCounts & { readonly la
     tokens: Float64Array.from(samples, ({ sampledTokens }) => sampledTokens),
   };
   const latencies = Float64Array.from(samples, ({ latencySeconds }) => latencySeconds);
+  const constantTurns = isConstant(columns.turns) ? (columns.turns[0] ?? null) : null;
   checkIdentified(columns, latencies);
 
   let best = { squares: Infinity, overhead: 0, turns: 0, tokens: 0 };
   for (let support = 7; support > 0; support--) {
     const names = (['overhead', 'turns', 'tokens'] as const).filter((_, bit) => (support >> bit) & 1);
+    if (constantTurns !== null && names.includes('turns')) continue;
     const { coefficients, squares } = leastSquares(
       names.map((name) => columns[name]),
       latencies,
@@ -89,6 +95,7 @@ export function fitLatencyModel(samples: readonly (LatencyCounts & { readonly la
     rSquared: 1 - best.squares / spread,
     meanAbsoluteErrorSeconds: absolute / samples.length,
     samples: samples.length,
+    constantTurns,
   };
 }
 
@@ -140,7 +147,6 @@ function checkIdentified(
       'Record the latency of at least 3 rollouts, better of 100',
     );
   }
-  const isConstant = (column: Float64Array): boolean => column.every((value) => value === column[0]);
   if (isConstant(latencies)) {
     refuse(
       `every one of ${latencies.length} rollouts took ${latencies[0]} seconds`,
@@ -150,12 +156,7 @@ function checkIdentified(
   if (isConstant(tokens)) {
     refuse(`every rollout has ${tokens[0]} sampled tokens`, 'Record rollouts that differ in sampled tokens');
   }
-  if (isConstant(turns)) {
-    refuse(
-      `every rollout has ${turns[0]} turns, so a turn cannot be told from the overhead`,
-      'Record rollouts that differ in turns',
-    );
-  }
+  if (isConstant(turns)) return;
   const alone = leastSquares([overhead], tokens).squares;
   const besideTurns = leastSquares([overhead, turns], tokens).squares;
   if (besideTurns <= COLLINEAR_SHARE * alone) {
@@ -164,6 +165,10 @@ function checkIdentified(
       'Record rollouts with the same turns and different lengths',
     );
   }
+}
+
+function isConstant(column: Float64Array): boolean {
+  return column.every((value) => value === column[0]);
 }
 
 /** Share of the tokens' variance that turns leave unexplained below which the two count as one. */

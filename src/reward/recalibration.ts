@@ -23,24 +23,32 @@ export interface RecalibrationEvent {
   readonly drift: number;
 }
 
+/** Their defaults are those of the reward's base. */
 export interface RecalibrationOptions {
-  /** The dead band as a factor of the weight; 1.25 lets it be off by a quarter. */
-  readonly band?: number;
-  readonly patience?: number;
+  /** The dead band as a factor of the weight, above 1; 1.25 lets it be off by a quarter. */
+  readonly band: number;
+  /** Measurements in a row outside the band before the weight moves, at least 1. */
+  readonly patience: number;
 }
 
+/**
+ * The tangent at mean precision and recall, each in (0, 1], with no measurement outside its band yet. Throws
+ * `invalid-config` as `linearise`: for a mean of 0 or a beta that is not above 0.
+ */
 export function calibrate(options: PrecisionRecall & { readonly beta: number }): Calibration {
   const { beta, reference, precisionWeight } = linearise(options);
   return { beta, reference, precisionWeight, outside: 0 };
 }
 
-/** A measurement with no precision or no recall says nothing about the ratio and changes nothing. */
+/**
+ * One measurement later: means of a step's precision and recall, each in [0, 1]. One with no precision or no recall says
+ * nothing about the ratio and changes nothing.
+ */
 export function recalibrate(
   state: Calibration,
   measured: PrecisionRecall,
-  options: RecalibrationOptions = {},
+  { band, patience }: RecalibrationOptions,
 ): { readonly state: Calibration; readonly event?: RecalibrationEvent } {
-  const { band = 1.25, patience = 1 } = options;
   const { reference, precisionWeight } = state;
   if (!(measured.precision > 0 && measured.recall > 0)) return { state };
   const drift = 2 * Math.log((measured.recall * reference.precision) / (measured.precision * reference.recall));

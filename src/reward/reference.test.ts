@@ -84,9 +84,9 @@ describe('measureReference', () => {
     );
     const alone = [1, 0, 1].map((success) => ({ taskId: 'only', success, cost: 1 }));
     expect(() => measureReference(alone, { effort: 'low' })).toThrow(
-      'The reference at effort low was measured on 1 tasks, needs at least 2.',
+      'The reference at effort low was measured on 1 task, needs at least 2.',
     );
-    expect(() => measureReference([])).toThrow('The reference was measured on 0 tasks');
+    expect(() => measureReference([])).toThrow('The reference was measured on 0 tasks, needs at least 2.');
   });
 
   it('refuses a rollout that was not measured', () => {

@@ -23,60 +23,84 @@ export interface Reference extends Operating {
   readonly rollouts: number;
 }
 
+/** Means of columns of figures over rollouts, and the covariances of these means, clustered by task. Plain JSON. */
+export interface ReferenceMoments {
+  readonly tasks: number;
+  readonly rollouts: number;
+  readonly means: readonly number[];
+  readonly covariances: readonly (readonly number[])[];
+}
+
 /**
- * Means over rollouts, and their standard errors by the cluster-robust formula
- * G / (G - 1) sum_t (sum_i (x_ti - mean))^2 / N^2 over G tasks and N rollouts. Throws `invalid-config` with fewer than 2
- * tasks or a mean of 0 or less, `invalid-rollout` for a sample that is not finite or costs less than 0.
+ * Means of the columns, and the cluster-robust covariances of the means:
+ * G / (G - 1) sum_t r_t r_t' / N^2, r_t the sum of a task's residuals, over G tasks and N rollouts. All rows have `values`
+ * of one length. With fewer than 2 tasks the covariances are not finite: `requireReference` refuses these.
+ */
+export function clusteredMoments(
+  rows: readonly { readonly taskId: string; readonly values: readonly number[] }[],
+): ReferenceMoments {
+  const columns = [...(rows[0]?.values.keys() ?? [])];
+  const means = columns.map((column) => rows.reduce((sum, { values }) => sum + (values[column] ?? 0), 0) / rows.length);
+  const residuals = new Map<string, number[]>();
+  for (const { taskId, values } of rows) {
+    const sums = residuals.get(taskId) ?? columns.map(() => 0);
+    residuals.set(taskId, sums);
+    for (const column of columns) sums[column] = (sums[column] ?? 0) + (values[column] ?? 0) - (means[column] ?? 0);
+  }
+  const tasks = residuals.size;
+  const factor = tasks / (tasks - 1) / (rows.length * rows.length);
+  const covariances = columns.map((row) =>
+    columns.map((column) => {
+      let sum = 0;
+      for (const task of residuals.values()) sum += (task[row] ?? 0) * (task[column] ?? 0);
+      return factor * sum;
+    }),
+  );
+  return { tasks, rollouts: rows.length, means, covariances };
+}
+
+/**
+ * Means over rollouts and their standard errors, clustered by task (`clusteredMoments`). Throws `invalid-config` with fewer
+ * than 2 tasks or a mean of 0 or less, `invalid-rollout` for a sample that is not finite or costs less than 0.
  */
 export function measureReference(
   samples: readonly OperatingSample[],
   context: { readonly effort?: string } = {},
 ): Reference {
-  const where = context.effort === undefined ? '' : ` at effort ${context.effort}`;
-  const sums = new Map<string, { rollouts: number; success: number; cost: number }>();
-  let successTotal = 0;
-  let costTotal = 0;
-  for (const sample of samples) {
-    requireSample(sample);
-    const sum = sums.get(sample.taskId) ?? { rollouts: 0, success: 0, cost: 0 };
-    sums.set(sample.taskId, sum);
-    sum.rollouts += 1;
-    sum.success += sample.success;
-    sum.cost += sample.cost;
-    successTotal += sample.success;
-    costTotal += sample.cost;
-  }
-  const tasks = sums.size;
-  const rollouts = samples.length;
-  if (tasks < 2) {
-    throw new HoneError('invalid-config', `The reference${where} was measured on ${tasks} tasks, needs at least 2.`, {
-      cure: 'Measure the initial policy on more tasks: the noise of a reference is between tasks.',
-    });
-  }
-  const success = successTotal / rollouts;
-  const cost = costTotal / rollouts;
-  requirePositive(success, { measure: 'success', where, rollouts });
-  requirePositive(cost, { measure: 'cost', where, rollouts });
-  let successSquares = 0;
-  let costSquares = 0;
-  let products = 0;
-  for (const sum of sums.values()) {
-    const successResidual = sum.success - sum.rollouts * success;
-    const costResidual = sum.cost - sum.rollouts * cost;
-    successSquares += successResidual * successResidual;
-    costSquares += costResidual * costResidual;
-    products += successResidual * costResidual;
-  }
-  const factor = tasks / (tasks - 1) / (rollouts * rollouts);
-  return {
+  for (const sample of samples) requireSample(sample);
+  const { tasks, rollouts, means, covariances } = clusteredMoments(
+    samples.map(({ taskId, success, cost }) => ({ taskId, values: [success, cost] })),
+  );
+  const [success = Number.NaN, cost = Number.NaN] = means;
+  const [[successVariance = 0, covariance = 0] = [], [, costVariance = 0] = []] = covariances;
+  const reference = {
     success,
     cost,
-    successError: Math.sqrt(factor * successSquares),
-    costError: Math.sqrt(factor * costSquares),
-    covariance: factor * products,
+    successError: Math.sqrt(successVariance),
+    costError: Math.sqrt(costVariance),
+    covariance,
     tasks,
     rollouts,
   };
+  requireReference(reference, context);
+  return reference;
+}
+
+/** Throws `invalid-config` unless a measured reference has at least 2 tasks and gains can be relative to it: both means above 0. */
+export function requireReference(
+  { success, cost, tasks, rollouts }: Reference,
+  context: { readonly effort?: string } = {},
+): void {
+  const where = context.effort === undefined ? '' : ` at effort ${context.effort}`;
+  if (tasks < 2) {
+    throw new HoneError(
+      'invalid-config',
+      `The reference${where} was measured on ${tasks} ${tasks === 1 ? 'task' : 'tasks'}, needs at least 2.`,
+      { cure: 'Measure the initial policy on more tasks: the noise of a reference is between tasks.' },
+    );
+  }
+  requirePositive(success, { measure: 'success', where, rollouts });
+  requirePositive(cost, { measure: 'cost', where, rollouts });
 }
 
 /**
@@ -131,7 +155,15 @@ export function rolloutsForError(
     });
   }
   const present = gapError(reference, { successGain: 0, costSaving: 0 }, alpha);
-  return Math.max(1, Math.ceil(reference.rollouts * (present / target) ** 2));
+  return rolloutsForNoise(reference.rollouts, { present, target });
+}
+
+/** Rollouts that bring a noise of `present`, measured with so many, to `target`, above 0: noise falls as 1 / sqrt(rollouts). At least 1. */
+export function rolloutsForNoise(
+  rollouts: number,
+  { present, target }: { readonly present: number; readonly target: number },
+): number {
+  return Math.max(1, Math.ceil(rollouts * (present / target) ** 2));
 }
 
 /** Throws `invalid-rollout` unless success is finite, and cost finite and at least 0. */

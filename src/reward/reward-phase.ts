@@ -34,10 +34,12 @@ export interface PhaseInForce {
 /** The phase of a spec that names none: all terms, always. */
 const ONLY_PHASE = 'all';
 
+/** The first phase, before its first step. */
 export function startPhase(): PhaseState {
   return { index: 0, steps: 0, reached: 0 };
 }
 
+/** The phase and its terms; a spec without phases is in one, `all`, that has every term. Never throws. */
 export function phaseInForce({ terms, phases }: RewardSpec, { index }: PhaseState): PhaseInForce {
   const phase = phases[index];
   if (phase === undefined) return { name: ONLY_PHASE, terms };

@@ -191,6 +191,18 @@ describe('starting a reward', () => {
       /mean success of the initial policy at effort low is 0 over 480 rollouts/,
     ],
     [
+      'a reference that cannot be reached, before it looks for a slope',
+      { base, terms: [frontier] },
+      { baseline: failed },
+      /mean success of the initial policy at effort low is 0 over 480 rollouts/,
+    ],
+    [
+      'a cost that nothing spends, before it looks for a slope',
+      { base, terms: [{ ...frontier, startingPrice: { from: 'across-efforts' } }] },
+      { baseline: baseline.map((rollout) => ({ ...rollout, cost: { ...rollout.cost, lookups: 0 } })) },
+      /mean cost of the initial policy at effort low is 0/,
+    ],
+    [
       'a cost that nothing spends',
       { base, terms: [{ ...frontier, startingPrice: { from: 'given', prices: { low: 1, high: 1 } } }] },
       { baseline: baseline.map((rollout) => ({ ...rollout, cost: { ...rollout.cost, lookups: 0 } })) },
@@ -221,6 +233,18 @@ describe('starting a reward', () => {
       /starting prices of the term frontier are for low, middle, and the run has the efforts low, high/,
     ],
     ['no latency recorded', { base, terms: [latency] }, { baseline: silent }, /task t0 in the baseline has no latency/],
+    [
+      'no latency recorded where each rollout is charged its own',
+      { base, terms: [{ ...latency, latency: { from: 'recorded' } }] },
+      { baseline: silent },
+      /task t0 in the baseline has no latency, and a latency term reads it/,
+    ],
+    [
+      'recorded latency that nobody has seen',
+      { base, terms: [{ ...latency, latency: { from: 'recorded' } }] },
+      { baseline: [] },
+      /Measured at start: the term latency\. But there is no baseline/,
+    ],
     ['budgets of an endless stream', { base, terms: [budget] }, {}, /no fixed pool of tasks/],
     [
       'a task of the pool without rollouts',

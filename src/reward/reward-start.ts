@@ -7,21 +7,25 @@ import type { Effort } from '../domain/effort.ts';
 import { HoneError } from '../domain/errors.ts';
 import { measureBudgets } from './budget.ts';
 import { weightedCost } from './cost.ts';
-import { figure, startFrontier } from './frontier-start.ts';
+import { figure } from './figure.ts';
+import { startFrontier } from './frontier-start.ts';
 import type { FrontierState } from './frontier-state.ts';
 import { fitLatencyModel } from './latency-model.ts';
 import { calibrate } from './recalibration.ts';
 import { startPhase } from './reward-phase.ts';
 import { budgetKey } from './reward-state.ts';
 import type { RewardState } from './reward-state.ts';
-import { isCorrect } from './scored-rollout.ts';
+import { isCorrect, requireOutcome } from './scored-rollout.ts';
 import type { ScoredRollout } from './scored-rollout.ts';
 import { requiredMeasurements } from './spec.ts';
 import type { RewardSpec } from './spec.ts';
 import type { RewardBase, RewardTerm } from './terms.ts';
 
 export interface RewardStartInput {
-  /** Rollouts of the initial policy on the tasks that training draws from, under the same filters, at every effort. */
+  /**
+   * Rollouts of the initial policy on the tasks that training draws from, under the same filters, at every effort. For a
+   * recorded latency alone one of each effort will do: it shows that the latency is recorded.
+   */
   readonly baseline?: readonly ScoredRollout[];
   /** All that the run will roll out at; at least one, none twice. */
   readonly efforts: readonly Effort[];
@@ -40,11 +44,12 @@ export interface RewardStart {
 /**
  * Measures what the spec needs. Throws `invalid-config` without a baseline where one is needed, for an effort without
  * rollouts, a reference that is 0, a slope whose band includes 0, prices of other efforts, a task of the pool without a
- * rollout, a latency that was not recorded.
+ * rollout, a latency that was not recorded; `invalid-rollout` for a precision or recall outside [0, 1].
  */
 export function createRewardState(spec: RewardSpec, input: RewardStartInput): RewardStart {
   checkEfforts(input.efforts);
   const baseline = requireBaseline(spec, input);
+  for (const rollout of baseline) requireOutcome(rollout);
   const report: string[] = [];
   const calibration = startCalibration(spec.base, baseline, report);
   const budgets: Record<string, Record<string, number | null>> = {};
@@ -118,6 +123,7 @@ function requireBaseline(spec: RewardSpec, { baseline = [], efforts }: RewardSta
   return baseline;
 }
 
+/** The tangent of F-beta at the baseline's mean precision and recall, the cheated as 0; null unless its weight is measured. */
 function startCalibration(
   base: RewardBase,
   baseline: readonly ScoredRollout[],
@@ -146,9 +152,13 @@ function startLatencyModel(
 ): RewardState['latencyModels'][string] {
   // requireBaseline saw to it that each has one.
   const samples = baseline.map(({ cost, latencySeconds = Number.NaN }) => ({ ...cost, latencySeconds }));
-  const { model, rSquared, meanAbsoluteErrorSeconds } = fitLatencyModel(samples);
+  const { model, rSquared, meanAbsoluteErrorSeconds, constantTurns } = fitLatencyModel(samples);
+  const turns =
+    constantTurns === null
+      ? `, and ${figure(model.secondsPerTurn)} s a turn,`
+      : ` with its ${constantTurns} ${constantTurns === 1 ? 'turn' : 'turns'}, which every rollout has,`;
   report.push(
-    `Latency of the term ${name}: ${figure(model.overheadSeconds)} s, and ${figure(model.secondsPerTurn)} s a turn, at ${figure(model.tokensPerSecond)} sampled tokens a second; fitted on ${samples.length} rollouts, off by ${figure(meanAbsoluteErrorSeconds)} s in the mean (R squared ${figure(rSquared)}).`,
+    `Latency of the term ${name}: ${figure(model.overheadSeconds)} s${turns} at ${figure(model.tokensPerSecond)} sampled tokens a second; fitted on ${samples.length} rollouts, off by ${figure(meanAbsoluteErrorSeconds)} s in the mean (R squared ${figure(rSquared)}).`,
   );
   return model;
 }

@@ -199,6 +199,7 @@ describe('scoring a batch', () => {
           expect(Math.abs(success - (outcome.cheated ? 0 : base))).toBeLessThan(1e-12);
         }
       }),
+      { numRuns: 100, seed: 13 },
     );
   });
 
@@ -211,6 +212,7 @@ describe('scoring a batch', () => {
           else expect(components['cheating']).toBe(0);
         }
       }),
+      { numRuns: 100, seed: 14 },
     );
   });
 
@@ -344,10 +346,26 @@ describe('scoring a batch', () => {
       base: { kind: 'correct' },
       terms: [{ kind: 'latency', kappa: 1, dropOff: DROP_OFF, latency: { from: 'recorded' } }],
     });
-    const { state } = createRewardState(recorded, { efforts: ['standard'], seed: 1 });
+    const seen = [rolloutWith({ latencySeconds: 1 })];
+    const { state } = createRewardState(recorded, { baseline: seen, efforts: ['standard'], seed: 1 });
     expect(() => rewardsOf({ spec: recorded, state }, [rolloutWith()])).toThrow(
       /has no latency, which the term latency reads/,
     );
     expect(rewardsOf({ spec: recorded, state }, [rolloutWith({ latencySeconds: 100 })])).toEqual([0]);
   });
+
+  it.each([{ precision: Number.NaN }, { recall: Number.NaN }, { precision: 1.5 }, { recall: -0.1 }])(
+    'refuses a rollout that the verifier gave %j, cheated or not',
+    (broken) => {
+      for (const cheated of [false, true]) {
+        const rollout = rolloutWith({ task: 't9', effort: 'low', outcome: { ...broken, cheated } });
+        expect(() => rewardsOf(everything, [rolloutWith({ effort: 'low' }), rollout])).toThrow(
+          expect.objectContaining({
+            code: 'invalid-rollout',
+            message: expect.stringMatching(/^A rollout of task t9 has the precision \S+ and the recall \S+, each/),
+          }),
+        );
+      }
+    },
+  );
 });

@@ -16,7 +16,7 @@ import { overlongPenalty } from './overlong.ts';
 import { phaseInForce } from './reward-phase.ts';
 import { budgetKey, precisionWeightOf } from './reward-state.ts';
 import type { RewardState } from './reward-state.ts';
-import { groupAccuracy, groupsOf, successOf } from './scored-rollout.ts';
+import { groupAccuracy, groupsOf, isExact, requireOutcome, successOf } from './scored-rollout.ts';
 import type { ScoredRollout } from './scored-rollout.ts';
 import type { RewardSpec } from './spec.ts';
 import type { RewardTerm } from './terms.ts';
@@ -44,8 +44,8 @@ const TERM_ORDER: readonly RewardTerm['kind'][] = ['budget', 'overlong', 'cost',
 
 /**
  * One evaluation a rollout, in the order given. Groups are told by groupId and should be whole, as a budget binds by the
- * group's share of correct rollouts. Throws `invalid-rollout` when a term's input is missing on a rollout: an effort without
- * a price, a task without a budget, a latency that was not recorded.
+ * group's share of correct rollouts. Throws `invalid-rollout` on a precision or recall outside [0, 1], and when a term's input
+ * is missing on a rollout: an effort without a price, a task without a budget, a latency that was not recorded.
  */
 export function scoreBatch(
   spec: RewardSpec,
@@ -53,6 +53,7 @@ export function scoreBatch(
   rollouts: readonly ScoredRollout[],
 ): RewardEvaluation[] {
   const { base } = spec;
+  for (const rollout of rollouts) requireOutcome(rollout);
   const phase = phaseInForce(spec, state.phase);
   const accuracies = new Map([...groupsOf(rollouts)].map(([id, members]) => [id, groupAccuracy(members)]));
   const charges = TERM_ORDER.flatMap((kind) => phase.terms.filter((term) => term.kind === kind)).map((term) => ({
@@ -66,7 +67,7 @@ export function scoreBatch(
     const components: Record<string, number> = {};
     let earned: number;
     if (base.kind === 'correct') {
-      earned = outcome.precision === 1 && outcome.recall === 1 ? 1 : 0;
+      earned = isExact(outcome) ? 1 : 0;
       components['correct'] = earned;
     } else {
       earned = normalisedReward(outcome, weight);

@@ -4,6 +4,7 @@
  * of the parts give the mean of success exactly, whatever the weight of precision becomes.
  */
 import type { Effort } from '../domain/effort.ts';
+import { HoneError } from '../domain/errors.ts';
 import type { GroupId, TaskId } from '../domain/ids.ts';
 import type { Outcome } from '../domain/rollout.ts';
 import type { CostCounts } from './cost.ts';
@@ -22,9 +23,24 @@ export interface ScoredRollout {
   readonly latencySeconds?: number;
 }
 
+/** Found everything and nothing else, by fair means or not: what the void for cheating has still to take away. */
+export function isExact({ precision, recall }: Outcome): boolean {
+  return precision === 1 && recall === 1;
+}
+
 /** Found everything and nothing else, by fair means. */
-export function isCorrect({ precision, recall, cheated }: Outcome): boolean {
-  return !cheated && precision === 1 && recall === 1;
+export function isCorrect(outcome: Outcome): boolean {
+  return !outcome.cheated && isExact(outcome);
+}
+
+/** Throws `invalid-rollout` unless precision and recall both lie in [0, 1]. */
+export function requireOutcome({ taskId, outcome: { precision, recall } }: ScoredRollout): void {
+  if (precision >= 0 && precision <= 1 && recall >= 0 && recall <= 1) return;
+  throw new HoneError(
+    'invalid-rollout',
+    `A rollout of task ${taskId} has the precision ${precision} and the recall ${recall}, each of which lies in [0, 1].`,
+    { cure: 'Look at the verifier of the task: it gives both as shares, 0 and 0 where there is nothing to measure.' },
+  );
 }
 
 /** In [0, 1]; `precisionWeight` is read by a base of kind detection alone. */
