@@ -219,6 +219,7 @@ describe('bad input', () => {
     ['a negative count', { edges: [0, 5], counts: [-2] }, /counts\.0 is below 0/],
     ['a NaN count', { edges: [0, 5], counts: [Number.NaN] }, /counts\.0 is not a finite number/],
     ['an empty histogram', { edges: [0, 5, 9], counts: [0, 0] }, /counts add up to 0: record/],
+    ['nothing at all', { edges: [], counts: [] }, /edges has fewer than 2 edges(?!.*-1 buckets)/],
     ['a count too few', { edges: [0, 5, 9], counts: [1] }, /counts has 1 entries for 2 buckets/],
     ['censored of another length', { edges: [0, 5], counts: [1], censored: [1, 2] }, /censored has 2 entries/],
     ['one open bucket', { edges: [0, 'inf'], counts: [1] }, /the only bucket is open/],

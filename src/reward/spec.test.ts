@@ -193,6 +193,26 @@ describe('the reward spec', () => {
       },
       /phases\.0\.until waits for recall while repeatPhases is true/,
     ],
+    [
+      'a mistyped metric, by name',
+      { terms: [cost], phases: [{ name: 'first', terms: [], until: { metric: 'sucess', atLeast: 0.5 } }] },
+      /phases\.0\.until must be \{ steps \} or .*: metric is "sucess": .*"precision"\|"recall"\|"f_beta"\|"success"/,
+    ],
+    [
+      'an end of the wrong form, by the key that is wrong',
+      { terms: [cost], phases: [{ name: 'first', terms: [], until: { metric: 'recall', atleast: 2 } }] },
+      /phases\.0\.until .*: atLeast is missing: .*; Unrecognized key: "atleast"/,
+    ],
+    [
+      'steps that are none',
+      { terms: [cost], phases: [{ name: 'first', terms: [], until: { steps: 0 } }] },
+      /phases\.0\.until.*steps/,
+    ],
+    [
+      'an end that is neither',
+      { terms: [cost], phases: [{ name: 'first', terms: [], until: { after: 3 } }] },
+      /phases\.0\.until must be \{ steps \} or \{ metric, atLeast, patience \}$/m,
+    ],
     ['repeating nothing', { repeatPhases: true }, /repeatPhases is true with 0 phases/],
     [
       'f_beta of a base without beta',

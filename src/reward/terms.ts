@@ -187,6 +187,22 @@ export const rewardTermSchema = z.discriminatedUnion('kind', [
 ]);
 export type RewardTerm = z.output<typeof rewardTermSchema>;
 
+const UNTIL_FORMS = 'must be { steps } or { metric, atLeast, patience }';
+
+/** What is wrong inside the form that its keys say it is meant to be, each key with its value. */
+function untilProblem({ input, errors }: z.core.$ZodRawIssue<z.core.$ZodIssueInvalidUnion>): string {
+  if (typeof input !== 'object' || input === null || !('steps' in input || 'metric' in input)) return UNTIL_FORMS;
+  // In the order of the union.
+  const issues = errors['metric' in input ? 1 : 0] ?? [];
+  const problems = issues.map(({ path, message }) => {
+    const [key] = path;
+    // Keys of JSON; a value that is not there is told as undefined.
+    const value = key === undefined ? undefined : (input as Readonly<Record<PropertyKey, unknown>>)[key];
+    return key === undefined ? message : `${String(key)} is ${JSON.stringify(value) ?? 'missing'}: ${message}`;
+  });
+  return `${UNTIL_FORMS}: ${problems.join('; ')}`;
+}
+
 const untilSchema = z.union(
   [
     z.strictObject({ steps: z.int().positive().describe('optimizer steps that the phase lasts') }),
@@ -198,7 +214,7 @@ const untilSchema = z.union(
       patience: z.int().positive().default(3).describe('steps in a row that must reach it'),
     }),
   ],
-  'must be { steps } or { metric, atLeast, patience }',
+  { error: (issue) => (issue.code === 'invalid_union' ? untilProblem(issue) : UNTIL_FORMS) },
 );
 
 export const rewardPhaseSchema = z.strictObject({
