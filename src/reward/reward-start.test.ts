@@ -46,6 +46,7 @@ describe('starting a reward', () => {
         frontier: null,
         budgets: {},
         latencyModels: {},
+        measuredUnder: { base: { kind: 'correct' } },
       },
       report: [],
     });
@@ -148,6 +149,40 @@ describe('starting a reward', () => {
     expect(report[0]).toMatch(
       /^Latency of the term latency: 0\.5 s, and 0\.25 s a turn, at 200 sampled tokens a second/,
     );
+  });
+
+  it('says of a product of one turn that its time is in the overhead', () => {
+    const dropOff = { edges: [0, 5, 10], counts: [1, 1] };
+    const term = { kind: 'latency', kappa: 1, dropOff, latency: { from: 'measured' } };
+    const oneTurn = baseline.map((rollout) => ({
+      ...rollout,
+      cost: { ...rollout.cost, turns: 1 },
+      latencySeconds: 0.75 + rollout.cost.sampledTokens / 200,
+    }));
+    const { state, report } = start({ base, terms: [term] }, { baseline: oneTurn });
+    expect(state.latencyModels['latency']?.secondsPerTurn).toBe(0);
+    expect(report[0]).toMatch(/^Latency of the term latency: 0\.75 s with its 1 turn, which every rollout has, at 200/);
+  });
+
+  it('warns of a price that comes in a later phase, as its gains count from the start', () => {
+    const written = (alpha: number, first: string[]): unknown => ({
+      base,
+      terms: [{ ...frontier, alpha, startingPrice: { from: 'given', prices: { low: 0.1, high: 0.1 } } }],
+      phases: [
+        { name: 'capability', terms: first, until: { steps: 5 } },
+        { name: 'product', terms: ['frontier'] },
+      ],
+    });
+    const warnings = (alpha: number, first: string[]): string[] =>
+      start(written(alpha, first)).report.filter((sentence) => sentence.startsWith('Warning'));
+    expect(warnings(0, [])).toEqual([
+      expect.stringMatching(
+        /frontier is not in force in the first phase \(capability\).*spent again on saving cost.*, all of it\. Set alpha to 1, or name the term in every phase/,
+      ),
+    ]);
+    expect(warnings(0.5, [])).toEqual([expect.stringMatching(/at alpha 0\.5 part of it/)]);
+    expect(warnings(1, [])).toEqual([]);
+    expect(warnings(0, ['frontier'])).toEqual([]);
   });
 
   it('gives the same state for the same rollouts and seed', () => {

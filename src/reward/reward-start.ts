@@ -11,13 +11,14 @@ import { figure } from './figure.ts';
 import { startFrontier } from './frontier-start.ts';
 import type { FrontierState } from './frontier-state.ts';
 import { fitLatencyModel } from './latency-model.ts';
+import { measuredUnder } from './measured-under.ts';
 import { calibrate } from './recalibration.ts';
-import { startPhase } from './reward-phase.ts';
+import { phaseInForce, startPhase } from './reward-phase.ts';
 import { budgetKey } from './reward-state.ts';
 import type { RewardState } from './reward-state.ts';
 import { isCorrect, requireOutcome } from './scored-rollout.ts';
 import type { ScoredRollout } from './scored-rollout.ts';
-import { requiredMeasurements } from './spec.ts';
+import { frontierTermOf, requiredMeasurements } from './spec.ts';
 import type { RewardSpec } from './spec.ts';
 import type { RewardBase, RewardTerm } from './terms.ts';
 
@@ -37,7 +38,7 @@ export interface RewardStartInput {
 
 export interface RewardStart {
   readonly state: RewardState;
-  /** One sentence a measurement, for the user. */
+  /** One sentence a measurement, for the user, and warnings after them. */
   readonly report: string[];
 }
 
@@ -75,7 +76,30 @@ export function createRewardState(spec: RewardSpec, input: RewardStartInput): Re
         term satisfies never;
     }
   }
-  return { state: { steps: 0, phase: startPhase(), calibration, frontier, budgets, latencyModels }, report };
+  report.push(...lateFrontierWarning(spec));
+  return {
+    state: {
+      steps: 0,
+      phase: startPhase(),
+      calibration,
+      frontier,
+      budgets,
+      latencyModels,
+      measuredUnder: measuredUnder(spec),
+    },
+    report,
+  };
+}
+
+/** At most one sentence. At alpha 1 saving is held at 0 whatever success does, so nothing is given back. */
+function lateFrontierWarning(spec: RewardSpec): string[] {
+  const term = frontierTermOf(spec);
+  const first = phaseInForce(spec, startPhase());
+  if (term === undefined || term.alpha === 1 || first.terms.some(({ name }) => name === term.name)) return [];
+  const givenBack = term.alpha === 0 ? 'all of it' : `at alpha ${term.alpha} part of it`;
+  return [
+    `Warning: the term ${term.name} is not in force in the first phase (${first.name}), and its gains count from the starting policy, not from the phase's begin: success that earlier phases win is spent again on saving cost until gains run along alpha, ${givenBack}. Set alpha to 1, or name the term in every phase.`,
+  ];
 }
 
 function checkEfforts(efforts: readonly Effort[]): void {

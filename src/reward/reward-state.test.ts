@@ -42,6 +42,19 @@ describe('a stored reward state', () => {
     expect(rewardStateSchema.parse(state)).toEqual(state);
   });
 
+  it('comes back where only what is not measured has changed', () => {
+    const changed = rewardSpecSchema.parse({
+      base: { kind: 'detection', recalibrationPatience: 5 },
+      terms: [
+        { ...frontier, alpha: 0.25, controller: { rate: 0.1 } },
+        { ...budget, form: 'ramp', rampWidth: 10, kappa: 0.1 },
+        { ...latency, kappa: 2 },
+        { kind: 'cost', weights: { turns: 1 } },
+      ],
+    });
+    expect(restoreRewardState(changed, { state, efforts: EFFORTS, taskIds })).toEqual(state);
+  });
+
   it('has the weight of precision that is in force', () => {
     expect(precisionWeightOf(state, full)).toBe(state.calibration?.precisionWeight);
     expect(precisionWeightOf(state, rewardSpecSchema.parse({ base: { kind: 'detection', precisionWeight: 3 } }))).toBe(
@@ -117,7 +130,30 @@ describe('a stored reward state', () => {
       { state: without({ calibration: null }) },
       /the weight of precision is measured, and it has none/,
     ],
-    ['another beta', { base: { kind: 'detection', beta: 1 }, terms }, {}, /its beta is 0\.5, and the spec has 1/],
+    [
+      'another beta',
+      { base: { kind: 'detection', beta: 1 }, terms },
+      {},
+      /its base was measured with beta 0\.5, and the spec has 1/,
+    ],
+    [
+      'the same cost made of other counts',
+      { terms: [{ ...frontier, costs: [{ weights: { tokens: 1 } }] }, budget, latency] },
+      {},
+      /its cost cost of the term frontier was measured with weights\.lookups 1, and the spec has none; its .* weights\.tokens unset, and the spec has 1/,
+    ],
+    [
+      'other prices to start from',
+      { terms: [{ ...frontier, startingPrice: { from: 'given', prices: { low: 0.1, high: 0.03 } } }, budget, latency] },
+      {},
+      /its term frontier was measured with startingPrice\.prices\.high\.cost 0\.02, and the spec has 0\.03/,
+    ],
+    [
+      'a budget at another percentile and price',
+      { terms: [frontier, { ...budget, percentile: 75, weights: { tokens: 2 } }, latency] },
+      {},
+      /its term budget was measured with percentile 50, and the spec has 75; .*weights\.tokens 1, and the spec has 2/,
+    ],
     [
       'a phase that is not there',
       { terms },

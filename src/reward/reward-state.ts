@@ -11,6 +11,8 @@ import type { FrontierState } from './frontier-state.ts';
 import { latencyModelSchema } from './latency-model.ts';
 import type { LatencyModel } from './latency-model.ts';
 import type { Calibration } from './recalibration.ts';
+import { measuredDifferences, measuredUnder } from './measured-under.ts';
+import type { MeasuredUnder } from './measured-under.ts';
 import type { PhaseState } from './reward-phase.ts';
 import { partWeights } from './scored-rollout.ts';
 import { frontierTermOf } from './spec.ts';
@@ -28,6 +30,8 @@ export interface RewardState {
   readonly budgets: Readonly<Record<string, Readonly<Record<string, number | null>>>>;
   /** By the name of the term; only those that were fitted at start. */
   readonly latencyModels: Readonly<Record<string, LatencyModel>>;
+  /** What of the spec all this was measured under; never moves. */
+  readonly measuredUnder: MeasuredUnder;
 }
 
 const count = z.int().nonnegative();
@@ -46,6 +50,7 @@ export const rewardStateSchema = z.strictObject({
   frontier: frontierStateSchema.nullable(),
   budgets: z.record(z.string(), z.record(z.string(), z.number().nonnegative().nullable())),
   latencyModels: z.record(z.string(), latencyModelSchema),
+  measuredUnder: z.record(z.string(), z.record(z.string(), z.union([z.number(), z.string()]))),
 }) satisfies z.ZodType<RewardState>;
 
 /** The weight of precision in force, against a recall weight of 1; undefined where the base has none. */
@@ -66,7 +71,7 @@ export function budgetKey(
 
 /**
  * A stored state, checked: throws `invalid-config` when it is not one, and `run-config-changed`, naming every difference,
- * when it belongs to another spec or other efforts. `taskIds` are the fixed pool, where there is one.
+ * when it belongs to another spec, to other efforts, or was measured under other weights of the same terms. `taskIds` are the fixed pool, where there is one.
  */
 export function restoreRewardState(
   spec: RewardSpec,
@@ -88,6 +93,7 @@ export function restoreRewardState(
     ...frontierDifferences(spec, parsed.data, stored.efforts),
     ...budgetDifferences(spec, parsed.data, stored),
     ...latencyDifferences(spec, parsed.data),
+    ...measuredDifferences(parsed.data.measuredUnder, measuredUnder(spec)),
   ];
   if (differences.length > 0) {
     throw new HoneError(
@@ -105,8 +111,6 @@ function baseDifferences({ base, phases }: RewardSpec, { calibration, phase }: R
   if (isMeasured && calibration === null) differences.push('the weight of precision is measured, and it has none');
   if (!isMeasured && calibration !== null)
     differences.push('it has a measured weight of precision, and the spec does not measure one');
-  if (isMeasured && calibration !== null && calibration.beta !== base.beta)
-    differences.push(`its beta is ${calibration.beta}, and the spec has ${base.beta}`);
   if (phase.index > 0 && phase.index >= phases.length)
     differences.push(`it is in phase number ${phase.index + 1}, and the spec has ${phases.length}`);
   return differences;

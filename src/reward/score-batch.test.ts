@@ -167,6 +167,7 @@ describe('scoring a batch', () => {
           frontier: null,
           budgets: { budget: { 'standard/t0': input.budget } },
           latencyModels: {},
+          measuredUnder: {},
         };
         const rollout = rolloutWith({ outcome: { recall: input.r }, cost: input });
         // Others of the group make up its share of correct rollouts: of 100, to the hundredth that the vectors have.
