@@ -34,7 +34,7 @@ export function relativeGains(point: Operating, reference: Operating): Gains {
  * value / reference - 1 of any measure, without unit; negate it where less is better. Throws `invalid-config` unless the
  * reference is above 0 and both are finite.
  */
-export function relativeGain(value: number, reference: { readonly name: string; readonly value: number }): number {
+function relativeGain(value: number, reference: { readonly name: string; readonly value: number }): number {
   if (!(reference.value > 0 && Number.isFinite(reference.value))) {
     throw new HoneError(
       'invalid-config',
