@@ -51,7 +51,7 @@ describe('hone frontier study', () => {
     const whole = await study(...size, '--out', 'whole');
     expect(whole.code, whole.stderr).toBe(0);
 
-    await using interrupted = startHone(['frontier', 'study', ...size, '--out', 'cut', '--workers', '1'], {
+    await using interrupted = startHone(['frontier', 'study', ...size, '--out', 'cut in two', '--workers', '1'], {
       cwd: directory,
     });
     await interrupted.reached('1/16 units');
@@ -60,33 +60,36 @@ describe('hone frontier study', () => {
     expect(code).toBe(130);
     expect(stdout).toBe('');
     expect(stderr).toMatch(
-      /hone: stopped; \d+ of 16 units are finished\. Go on with: hone frontier study --out cut --problems 8 --seeds 2 --steps 600 --workers 1 --no-wrong-slope --resume$/mu,
+      /hone: stopped; \d+ of 16 units are finished\. Go on with: hone frontier study --out 'cut in two' --problems 8 --seeds 2 --steps 600 --workers 1 --no-wrong-slope --resume$/mu,
     );
-    const unitsPath = join(directory, 'cut', 'units.jsonl');
+    const unitsPath = join(directory, 'cut in two', 'units.jsonl');
     const kept = readFileSync(unitsPath, 'utf8').split('\n').length - 1;
     expect(kept).toBeGreaterThan(0);
     expect(kept).toBeLessThan(16);
 
-    await using killed = startHone(['frontier', 'study', ...size, '--out', 'cut', '--workers', '1', '--resume'], {
-      cwd: directory,
-    });
+    await using killed = startHone(
+      ['frontier', 'study', ...size, '--out', 'cut in two', '--workers', '1', '--resume'],
+      {
+        cwd: directory,
+      },
+    );
     await killed.reached(`${kept} of them finished before`);
     await killed.reached(`${kept + 1}/16 units`);
     killed.child.kill('SIGKILL');
     await killed.result;
 
-    const resumed = await study(...size, '--out', 'cut', '--resume');
+    const resumed = await study(...size, '--out', 'cut in two', '--resume');
     expect(resumed.code, resumed.stderr).toBe(0);
-    expect(filesOf('cut')).toEqual(filesOf('whole'));
+    expect(filesOf('cut in two')).toEqual(filesOf('whole'));
 
     // A finished study gets its files anew, and runs nothing.
-    rmSync(join(directory, 'cut', 'report.html'));
-    const again = await study(...size, '--out', 'cut', '--resume', '--json');
+    rmSync(join(directory, 'cut in two', 'report.html'));
+    const again = await study(...size, '--out', 'cut in two', '--resume', '--json');
     expect(again.code, again.stderr).toBe(0);
-    expect(filesOf('cut')).toEqual(filesOf('whole'));
-    expect(existsSync(join(directory, 'cut', 'report.html'))).toBe(true);
+    expect(filesOf('cut in two')).toEqual(filesOf('whole'));
+    expect(existsSync(join(directory, 'cut in two', 'report.html'))).toBe(true);
     const printed = JSON.parse(again.stdout) as { folder: string; timing: { units: number }; runs: number };
-    expect(printed).toMatchObject({ folder: 'cut', runs: 96, kind: 'sampled' });
+    expect(printed).toMatchObject({ folder: 'cut in two', runs: 96, kind: 'sampled' });
     expect(printed.timing.units).toBeLessThan(16);
   });
 
@@ -106,6 +109,16 @@ describe('hone frontier study', () => {
     const results = JSON.parse(readFileSync(join(directory, 'mean', 'results.json'), 'utf8')) as object;
     expect(results).toMatchObject({ kind: 'mean-field', rollouts: { training: 0, reference: 0 }, runs: 70 });
     expect(existsSync(join(directory, 'mean', 'timing.json'))).toBe(false);
+
+    // Another one takes its place; a sampled one does not, nor is it advised to resume.
+    const again = await study('--mean-field', '--problems', '1', '--out', 'mean');
+    expect(again.code, again.stderr).toBe(0);
+    expect(again.stderr).toContain('1 problem, 14 arms, 1000 steps: mean field');
+    expect(JSON.parse(readFileSync(join(directory, 'mean', 'results.json'), 'utf8'))).toMatchObject({ runs: 14 });
+    const sampled = await study(...SMALL, '--out', 'mean');
+    expect(sampled.stderr).toBe(
+      'hone: mean already holds a mean-field study. Choose another --out, or remove the folder.\n',
+    );
   });
 
   it('verifies the statements', async () => {
@@ -128,11 +141,16 @@ describe('bad input to hone frontier study', () => {
     [['--workers', 'two'], /--workers is two, not a whole number from 1 to 256\./u],
     [
       ['--alphas', '0,1.5'],
-      'hone: --alphas is 0,1.5, not a list of numbers from 0 to 1: 1.5 is none. Give numbers with commas between them, such as --alphas 0,1.',
+      'hone: --alphas is 0,1.5, not a list of numbers from 0 to 1: 1.5 is none. Give numbers with commas between them, such as --alphas 0,0.5,1.',
     ],
     [['--alphas', '0,,1'], /an empty entry is none\. Give/u],
     [['--alphas', ''], /--alphas is , not a list of numbers from 0 to 1\. Give/u],
-    [['--alphas', '0.5,0.5'], /The alphas 0\.5, 0\.5 name one twice\. Name each alpha once\./u],
+    [['--alphas', '0.5,0.5'], /--alphas is 0\.5,0\.5: it has 0\.5 twice\. Name each number once\./u],
+    [['--out', ''], /--out is empty, not a path\. Name a place after it, or leave --out out\./u],
+    [
+      ['--mean-field', '--svg', '/dev/null/one.svg'],
+      /The picture could not be written to \/dev\/null\/one\.svg: .*\. Name a file that you can write to with --svg\.\n$/u,
+    ],
     [['--resume'], /runs\/frontier-study holds no study to resume\. Start it without --resume/u],
     [['--verify', '--steps', '10'], /--steps would not be read: --verify runs studies of its own.* Leave it out\./u],
     [
@@ -155,13 +173,17 @@ describe('bad input to hone frontier study', () => {
     const before = statSync(join(directory, 'taken', 'plan.json')).mtimeMs;
     const again = await study(...tiny);
     expect(again.stderr).toBe(
-      'hone: taken already holds a study. Go on with --resume, choose another --out, or remove the folder.\n',
+      'hone: taken already holds a sampled study. Go on with --resume, choose another --out, or remove the folder.\n',
     );
     const changed = await study(...tiny, '--batch', '11', '--resume');
     expect(changed.stderr).toBe(
       'hone: taken was begun under another plan: batch was 10, is now 11. Put these values back to resume, or choose another --out.\n',
     );
     expect([again.code, changed.code]).toEqual([1, 1]);
+    const followed = await study('--mean-field', '--out', 'taken');
+    expect(followed.stderr).toBe(
+      'hone: taken already holds a sampled study. Choose another --out, or remove the folder.\n',
+    );
     expect(statSync(join(directory, 'taken', 'plan.json')).mtimeMs).toBe(before);
   });
 });

@@ -1,5 +1,5 @@
 /** Text in and text out for the frontier commands; a file that is not there or cannot be written is one sentence. */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import { HoneError } from '../domain/errors.ts';
@@ -33,12 +33,25 @@ export function writeOutputs(folder: string, texts: Readonly<Record<string, stri
   }
 }
 
-/** Writes one picture where the user wants it; returns its path. */
+/** Throws as `writePicture` would; to be asked before work that a bad path would lose. Leaves nothing behind but its folder. */
+export function checkPicturePlace(path: string): void {
+  writingPicture(path, () => {
+    const isNew = !existsSync(path);
+    closeSync(openSync(path, 'a'));
+    if (isNew) rmSync(path);
+  });
+}
+
+/** Writes one picture where the user wants it; returns its path. Throws `store-failed`. */
 export function writePicture(path: string, svg: string): string {
+  writingPicture(path, () => writeFileSync(path, svg));
+  return path;
+}
+
+function writingPicture(path: string, body: () => void): void {
   try {
     mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, svg);
-    return path;
+    body();
   } catch (cause) {
     throw new HoneError('store-failed', `The picture could not be written to ${path}: ${reasonOf(cause)}.`, {
       cure: 'Name a file that you can write to with --svg.',

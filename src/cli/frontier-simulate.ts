@@ -14,63 +14,57 @@ import type { SimulationOptions } from '../frontier/simulation.ts';
 import { renderSimulationReport, renderSimulationSvg } from '../frontier/simulation-report.ts';
 import { renderSimulationText } from '../frontier/simulation-tables.ts';
 import type { Simulation } from '../frontier/simulation-tables.ts';
-import { requireAlpha } from '../reward/relative-gain.ts';
 import { controllerSchema } from '../reward/terms.ts';
-import { readInput, writeOutputs, writePicture } from './frontier-files.ts';
-import { choiceOption, integerOption, numberOption } from './options.ts';
+import { checkPicturePlace, readInput, writeOutputs, writePicture } from './frontier-files.ts';
+import { choiceOption, integerOption, numberListOption, numberOption, pathOption } from './options.ts';
 
 export function simulate(path: string, options: Record<string, unknown>): void {
   const settings = readSettings(options);
+  const out = pathOption('--out', options['out']) ?? 'runs/frontier-simulate';
+  const svg = pathOption('--svg', options['svg']);
+  if (svg !== undefined) checkPicturePlace(svg);
   const input = parseCurve(readInput(path, 'frontier.json of hone frontier fit, or points as JSON or CSV'), path);
   const prices = readStartPrices(options['startPrice'], input);
   const priced = input.efforts.map((effort) => {
     const given = prices.get(effort.effort);
     return given === undefined ? effort : { ...effort, startPrice: given };
   });
-  const efforts = simulateLandings({ curve: input.curve, efforts: priced }, settings);
+  const efforts = simulateLandings({ ...input, efforts: priced }, settings);
   const simulation: Simulation = { source: path, input, options: settings, efforts };
-  const { out, svg } = options;
   const summary = summarise(simulation);
-  const written = writeOutputs(typeof out === 'string' ? out : 'runs/frontier-simulate', {
+  const written = writeOutputs(out, {
     'simulation.json': `${JSON.stringify(summary, null, 2)}\n`,
     'simulation.html': renderSimulationReport(simulation),
   });
-  if (typeof svg === 'string') written.push(writePicture(svg, renderSimulationSvg(simulation)));
+  if (svg !== undefined) written.push(writePicture(svg, renderSimulationSvg(simulation)));
   process.stdout.write(options['json'] === true ? `${JSON.stringify(summary)}\n` : renderSimulationText(simulation));
   process.stderr.write(`written to ${written.join(', ')}\n`);
 }
 
 function readSettings(options: Record<string, unknown>): SimulationOptions {
   const law = choiceOption('--law', options['law'] ?? 'success', IMPROVEMENT_LAWS);
-  const alphas = numberList('--alphas', options['alphas'] ?? '0,0.25,0.5,0.75,1');
-  for (const alpha of alphas) requireAlpha(alpha);
-  const percents = numberList('--improve', options['improve'] ?? '10,25,50');
+  const alphas = numberListOption('--alphas', options['alphas'] ?? '0,0.25,0.5,0.75,1', {
+    min: 0,
+    max: 1,
+    example: '0,0.5,1',
+  });
+  const percents = numberListOption('--improve', options['improve'] ?? '10,25,50', {
+    min: 0,
+    max: 1000,
+    example: '10,25',
+  });
   for (const percent of percents) checkImprovement({ law, percent });
   return {
     alphas,
     percents,
     law,
-    halfLifeSteps: numberOption('--half-life', options['halfLife'] ?? '75', { above: 0, max: 1_000_000 }),
-    slopeError: numberOption('--slope-error', options['slopeError'] ?? '3', { above: 1, max: 1000 }),
+    halfLifeSteps: numberOption('--half-life', options['halfLife'] ?? '75', { above: 0, max: 1_000_000, example: 75 }),
+    slopeError: numberOption('--slope-error', options['slopeError'] ?? '3', { above: 1, max: 1000, example: 3 }),
     steps: integerOption('--steps', options['steps'] ?? '1000', { min: 1, max: 100_000 }),
-    actorRate: numberOption('--actor-rate', options['actorRate'] ?? '0.015', { above: 0, max: 1 }),
+    actorRate: numberOption('--actor-rate', options['actorRate'] ?? '0.015', { above: 0, max: 1, example: 0.015 }),
     // The dead zone is for the noise of a measured reference; a mean field has none.
     controller: { ...controllerSchema.parse({}), deadZone: 0 },
   };
-}
-
-/** Different numbers, ascending. */
-function numberList(name: string, value: unknown): number[] {
-  const parts = String(value)
-    .split(',')
-    .map((part) => part.trim());
-  const numbers = parts.map((part) => (part === '' ? Number.NaN : Number(part)));
-  const bad = numbers.findIndex((number) => !Number.isFinite(number));
-  if (bad >= 0)
-    throw new HoneError('invalid-config', `${name} has ${JSON.stringify(parts[bad])}, not a number.`, {
-      cure: `Give numbers with commas between them, such as ${name} ${name === '--alphas' ? '0,0.5,1' : '10,25'}.`,
-    });
-  return [...new Set(numbers)].toSorted((left, right) => left - right);
 }
 
 function readStartPrices(value: unknown, { efforts }: CurveInput): Map<string, number> {
@@ -95,6 +89,10 @@ function readStartPrices(value: unknown, { efforts }: CurveInput): Map<string, n
           cure: `Its efforts are ${efforts.map((known) => known.effort).join(', ')}.`,
         },
       );
+    if (prices.has(effort))
+      throw new HoneError('invalid-config', `--start-price names the effort ${effort} twice.`, {
+        cure: 'Give each effort one price.',
+      });
     prices.set(effort, price);
   }
   return prices;

@@ -107,11 +107,14 @@ frontier
   .option('--workers <integer>', 'threads; one a core if left out; the bits do not depend on it')
   .option('--no-wrong-slope', 'leave out the arms that start from 3 times and a third of the right price')
   .option('--resume', 'go on with a study that was stopped; a finished one gets its files anew')
-  .option('--mean-field', 'follow expectations instead of sampling: no noise, and done in a moment')
+  .option(
+    '--mean-field',
+    'follow expectations instead of sampling: no noise, done in a moment, in place of the last one',
+  )
   .option('--verify', 'check the thirteen statements about the study instead of running it')
   .option('--svg <file>', 'also write gain against saving alone, as one picture')
   .option('--json', 'print the results as JSON')
-  .action(async (options: Record<string, unknown>) => (await import('./frontier.ts')).study(options));
+  .action(async (options: Record<string, unknown>) => (await import('./frontier-study.ts')).study(options));
 frontier
   .command('fit')
   .description('fit the frontier of a real policy to its own evaluations at several efforts')

@@ -13,19 +13,29 @@ export function integerOption(name: string, value: unknown, range: { min: number
   return number;
 }
 
-export function numberOption(name: string, value: unknown, range: { above: number; max: number }): number {
+/** `example` is a sensible value for the cure; one above the lower bound where it is left out. */
+export function numberOption(
+  name: string,
+  value: unknown,
+  range: { above: number; max: number; example?: number },
+): number {
   const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : Number.NaN;
-  if (!(number > range.above && number <= range.max))
+  const { above, max, example = Math.min(above + 1, max) } = range;
+  if (!(number > above && number <= max))
     throw new HoneError(
       'invalid-config',
-      `${name} is ${String(value)}, not a number above ${range.above} and at most ${range.max}.`,
-      { cure: `Give a number such as ${name} ${range.max}.` },
+      `${name} is ${String(value)}, not a number above ${above} and at most ${max}.`,
+      { cure: `Give a number such as ${name} ${example}.` },
     );
   return number;
 }
 
-/** A list such as 0,0.25,1: at least one number, each from `min` to `max`. */
-export function numberListOption(name: string, value: unknown, range: { min: number; max: number }): number[] {
+/** A list such as 0,0.25,1, ascending: at least one number, each from `min` to `max`, none twice. */
+export function numberListOption(
+  name: string,
+  value: unknown,
+  range: { min: number; max: number; example: string },
+): number[] {
   const words = typeof value === 'string' ? value.split(',') : [];
   const numbers = words.map((word) => (word.trim() === '' ? Number.NaN : Number(word)));
   const wrong = numbers.findIndex((number) => !(number >= range.min && number <= range.max));
@@ -33,9 +43,23 @@ export function numberListOption(name: string, value: unknown, range: { min: num
     throw new HoneError(
       'invalid-config',
       `${name} is ${String(value)}, not a list of numbers from ${range.min} to ${range.max}${words.length > 1 ? `: ${words[wrong]?.trim() || 'an empty entry'} is none` : ''}.`,
-      { cure: `Give numbers with commas between them, such as ${name} ${range.min},${range.max}.` },
+      { cure: `Give numbers with commas between them, such as ${name} ${range.example}.` },
     );
-  return numbers;
+  const twice = numbers.find((number, index) => numbers.indexOf(number) < index);
+  if (twice !== undefined)
+    throw new HoneError('invalid-config', `${name} is ${String(value)}: it has ${twice} twice.`, {
+      cure: 'Name each number once.',
+    });
+  return numbers.toSorted((left, right) => left - right);
+}
+
+/** The path of a file or folder; undefined where the option is left out. An empty one is no path. */
+export function pathOption(name: string, value: unknown): string | undefined {
+  if (value === undefined) return undefined;
+  if (typeof value === 'string' && value.trim() !== '') return value;
+  throw new HoneError('invalid-config', `${name} is empty, not a path.`, {
+    cure: `Name a place after it, or leave ${name} out.`,
+  });
 }
 
 /** Refuses options that nothing would read; `given` holds those of the command line by their names. */

@@ -14,6 +14,7 @@ import { RECORD_COLUMNS, recordedSteps, STARTING_COSTS, STUDY_EFFORTS } from './
 import type { StudyArm, StudyPlan, StudyRecord, StudyRun } from './study-record.ts';
 import { renderStudyReport } from './study-report.ts';
 import type { StudySummary } from './study-summary.ts';
+import { counted } from './study-table.ts';
 import { studyUnits, unitRollouts } from './toy-run.ts';
 import { successRate, toyProblem, toyStart } from './toy-task.ts';
 
@@ -113,7 +114,7 @@ export async function writeStudyFiles(folder: string, input: StudyFilesInput): P
 function timingFacts(timing: StudyTiming | undefined): { name: string; value: string }[] {
   if (timing === undefined || timing.rollouts === 0) return [];
   return [
-    { name: 'time', value: `${timing.wallSeconds.toFixed(1)} s on ${timing.workers} workers` },
+    { name: 'time', value: `${timing.wallSeconds.toFixed(1)} s on ${counted(timing.workers, 'worker')}` },
     { name: 'time a rollout', value: `${nanosecondsPerRollout(timing).toFixed(1)} ns of one thread` },
   ];
 }

@@ -1,5 +1,18 @@
 /** The journal: bit for bit, whole lines only, one plan a folder. */
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:buffer';
+import {
+  appendFileSync,
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -7,6 +20,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
 import { appendUnit, createStudyFolder, resumeStudyFolder, rewriteUnits } from './study-journal.ts';
 import { createStudyPlan } from './study-plan.ts';
+import type { UnitRuns } from './study-worker.ts';
 import { runUnit, studyUnits } from './toy-run.ts';
 
 const plan = { ...createStudyPlan({ problems: 3, seeds: 2, steps: 10, batch: 30 }), referenceRollouts: 100 };
@@ -58,9 +72,54 @@ describe('a study folder', () => {
   it('refuses a folder that holds a study, one that holds none, and one with a broken plan', () => {
     expect(() => resumeStudyFolder(folder, study)).toThrow(/holds no study to resume/u);
     createStudyFolder(folder, study);
-    expect(() => createStudyFolder(folder, study)).toThrow(/already holds a study/u);
+    expect(() => createStudyFolder(folder, study)).toThrow(/already holds a sampled study/u);
     writeFileSync(join(folder, 'plan.json'), '{"format":"other"}');
     expect(() => resumeStudyFolder(folder, study)).toThrow(/plan\.json is no plan of a study/u);
+  });
+
+  it('lets a mean-field study take the place of another one, and of no other kind', () => {
+    createStudyFolder(folder, { kind: 'mean-field', plan });
+    createStudyFolder(folder, { kind: 'mean-field', plan: { ...plan, steps: 11 } });
+    expect(readFileSync(join(folder, 'plan.json'), 'utf8')).toContain('"steps": 11');
+    expect(() => createStudyFolder(folder, study)).toThrow(
+      expect.objectContaining({
+        message: expect.stringContaining('already holds a mean-field study'),
+        cure: 'Choose another --out, or remove the folder.',
+      }),
+    );
+    const sampled = join(folder, 'sampled');
+    createStudyFolder(sampled, study);
+    expect(() => createStudyFolder(sampled, { kind: 'mean-field', plan })).toThrow(
+      expect.objectContaining({ cure: 'Choose another --out, or remove the folder.' }),
+    );
+  });
+
+  it('writes and reads more than a string can hold', () => {
+    createStudyFolder(folder, study);
+    const [unit] = units;
+    const path = join(folder, 'units.jsonl');
+    appendUnit(folder, unit!);
+    const lineBytes = statSync(path).size;
+    // Holes with an end of line here and there: no disk is filled. Whole lines stand before and after.
+    const lineEvery = 16 << 20;
+    const file = openSync(path, 'r+');
+    let end = lineBytes;
+    while (end <= constants.MAX_STRING_LENGTH) writeSync(file, '\n', (end += lineEvery) - 1);
+    closeSync(file);
+    appendUnit(folder, units[1]!);
+    const sizeBefore = statSync(path).size;
+    appendFileSync(path, '{"problem":');
+    expect(resumeStudyFolder(folder, study)).toEqual([unit, units[1]]);
+    expect(statSync(path).size).toBe(sizeBefore);
+
+    let taken = 0;
+    const many = function* (): Generator<UnitRuns> {
+      for (; taken < 1000; taken++) yield unit!;
+    };
+    rewriteUnits(folder, many());
+    expect(taken).toBe(1000);
+    expect(statSync(path).size).toBe(1000 * lineBytes);
+    expect(existsSync(`${path}.tmp`)).toBe(false);
   });
 
   it('refuses another plan and names what differs, few at a time', () => {

@@ -3,12 +3,25 @@
  * unit ends. A killed study loses the units that were running and nothing else: a line that is not whole is left out,
  * and its unit runs again with the same result. Values are stored bit for bit.
  */
-import { appendFileSync, existsSync, mkdirSync, readFileSync, renameSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import { z } from 'zod';
 
 import { HoneError } from '../domain/errors.ts';
+import { jsonDifferences } from '../domain/json-differences.ts';
 import { checkStudyPlan } from './study-plan.ts';
 import { RECORD_COLUMNS, recordedSteps } from './study-record.ts';
 import type { StudyPlan, StudyRun } from './study-record.ts';
@@ -21,6 +34,8 @@ const PLAN_FORMAT = 'hone-frontier-study-1';
 const PLAN_FILE = 'plan.json';
 const UNITS_FILE = 'units.jsonl';
 const SHOWN_DIFFERENCES = 4;
+const CHUNK_BYTES = 1 << 20;
+const LINE_END = 0x0a;
 
 const planFileSchema = z.strictObject({
   format: z.literal(PLAN_FORMAT),
@@ -41,19 +56,24 @@ const unitSchema = z.strictObject({
   ),
 });
 
-/** Throws `run-config-changed` when the folder holds a study already; writes nothing. */
-export function checkStudyFolderFree(folder: string): void {
-  if (!existsSync(join(folder, PLAN_FILE))) return;
-  throw new HoneError('run-config-changed', `${folder} already holds a study.`, {
-    cure: 'Go on with --resume, choose another --out, or remove the folder.',
-  });
+/**
+ * Makes the folder and writes the plan. A mean-field study takes the place of another one, as it takes but a moment; any other
+ * study is kept. Throws `run-config-changed` where there is one, and `store-failed` where it can't write.
+ */
+export function createStudyFolder(folder: string, study: { kind: StudyKind; plan: StudyPlan }): void {
+  checkStudyFolderFree(folder, study.kind);
+  writeStudyFile(join(folder, PLAN_FILE), `${JSON.stringify({ format: PLAN_FORMAT, ...study }, null, 2)}\n`);
 }
 
-/** Makes the folder and writes the plan. Throws as `checkStudyFolderFree`, and `store-failed` where it can't write. */
-export function createStudyFolder(folder: string, { kind, plan }: { kind: StudyKind; plan: StudyPlan }): void {
-  checkStudyFolderFree(folder);
-  const text = `${JSON.stringify({ format: PLAN_FORMAT, kind, plan }, null, 2)}\n`;
-  writeStudyFile(join(folder, PLAN_FILE), text);
+/** Throws as `createStudyFolder` where a study of this kind may not begin; writes nothing. */
+export function checkStudyFolderFree(folder: string, kind: StudyKind): void {
+  if (!existsSync(join(folder, PLAN_FILE))) return;
+  const stored = readStudyPlan(folder).kind;
+  if (kind === 'mean-field' && stored === 'mean-field') return;
+  const isResumable = kind === stored;
+  throw new HoneError('run-config-changed', `${folder} already holds a ${stored} study.`, {
+    cure: `${isResumable ? 'Go on with --resume, choose' : 'Choose'} another --out, or remove the folder.`,
+  });
 }
 
 /**
@@ -100,9 +120,21 @@ export function appendUnit(folder: string, unit: UnitRuns): void {
   writing(path, () => appendFileSync(path, unitLine(unit)));
 }
 
-/** Writes the units anew in the order given, so that the finished folder doesn't tell which unit ended first. */
-export function rewriteUnits(folder: string, units: readonly UnitRuns[]): void {
-  writeStudyFile(join(folder, UNITS_FILE), units.map(unitLine).join(''));
+/**
+ * Writes the units anew in the order given, so that the finished folder doesn't tell which unit ended first. One by one: all
+ * lines together may be longer than a string can be. Whole or as before. Throws `store-failed`.
+ */
+export function rewriteUnits(folder: string, units: Iterable<UnitRuns>): void {
+  const path = join(folder, UNITS_FILE);
+  writing(path, () => {
+    const file = openSync(`${path}.tmp`, 'w');
+    try {
+      for (const unit of units) writeSync(file, unitLine(unit));
+    } finally {
+      closeSync(file);
+    }
+    renameSync(`${path}.tmp`, path);
+  });
 }
 
 /** Whole or as before. Makes missing folders. Throws `store-failed`. */
@@ -117,12 +149,44 @@ export function writeStudyFile(path: string, content: string | Uint8Array): void
 function readUnits(folder: string, plan: StudyPlan): UnitRuns[] {
   const path = join(folder, UNITS_FILE);
   if (!existsSync(path)) return [];
-  const bytes = readFileSync(path);
-  const end = bytes.lastIndexOf(0x0a) + 1;
+  const units: UnitRuns[] = [];
+  const { wholeBytes, bytes } = readLines(path, (line) => {
+    const unit = parseUnit(line, plan);
+    if (unit !== undefined) units.push(unit);
+  });
   // The next line must not be glued to half of one.
-  if (end < bytes.length) writing(path, () => truncateSync(path, end));
-  const lines = bytes.toString('utf8', 0, end).split('\n');
-  return lines.flatMap((line) => parseUnit(line, plan) ?? []);
+  if (wholeBytes < bytes) writing(path, () => truncateSync(path, wholeBytes));
+  return units;
+}
+
+/** Hands out the lines that have an end, one by one; tells how many bytes they are, and how many the file has. */
+function readLines(path: string, onLine: (line: string) => void): { wholeBytes: number; bytes: number } {
+  const file = openSync(path, 'r');
+  try {
+    const chunk = Buffer.alloc(CHUNK_BYTES);
+    let parts: Buffer[] = [];
+    let bytes = 0;
+    let wholeBytes = 0;
+    for (;;) {
+      const count = readSync(file, chunk, 0, CHUNK_BYTES, null);
+      if (count === 0) return { wholeBytes, bytes };
+      let from = 0;
+      for (;;) {
+        const end = chunk.subarray(0, count).indexOf(LINE_END, from);
+        if (end < 0) break;
+        parts.push(chunk.subarray(from, end));
+        onLine(Buffer.concat(parts).toString('utf8'));
+        parts = [];
+        from = end + 1;
+        wholeBytes = bytes + from;
+      }
+      // A copy, as the chunk is filled anew.
+      parts.push(Buffer.from(chunk.subarray(from, count)));
+      bytes += count;
+    }
+  } finally {
+    closeSync(file);
+  }
 }
 
 function unitLine({ unit, runs }: UnitRuns): string {
@@ -179,25 +243,7 @@ function writing(path: string, body: () => void): void {
 
 /** What changed, key by key; at most the first few, as one changed option may move many arms. */
 function describeDifferences(before: unknown, after: unknown): string {
-  const all = differences(before, after);
+  const all = jsonDifferences(before, after);
   const shown = all.slice(0, SHOWN_DIFFERENCES);
   return [...shown, ...(all.length > shown.length ? [`and ${all.length - shown.length} more`] : [])].join('; ');
-}
-
-function differences(before: unknown, after: unknown, path = ''): string[] {
-  if (Array.isArray(before) && Array.isArray(after) && before.length !== after.length) {
-    return [`${path} had ${before.length} entries, now has ${after.length}`];
-  }
-  if (isObject(before) && isObject(after)) {
-    return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap((key) =>
-      differences(before[key], after[key], path === '' ? key : `${path}.${key}`),
-    );
-  }
-  const [was, is] = [before, after].map((value) => JSON.stringify(value));
-  return was === is ? [] : [`${path} was ${was}, is now ${is}`];
-}
-
-/** Arrays among them: their keys are positions. */
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
 }

@@ -120,6 +120,11 @@ export function fixed(value: number | null | undefined, digits: number): string 
   return Number(text) === 0 ? text.replace('-', '') : text.replace('-', '−');
 }
 
+/** `1 unit`, `2 units`. */
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
 function compareArm(
   { arms }: StudySummary,
   options: { index: number; arm: StudyArm; name: string; table: PublishedTable; isMarked: boolean },
@@ -145,8 +150,9 @@ function compareArm(
 function obstacleOf(summary: StudySummary, plan: StudyPlan): string | undefined {
   if (plan.problems.length !== TOY_PROBLEM_COUNT)
     return `it has ${plan.problems.length} of its ${TOY_PROBLEM_COUNT} problems`;
-  if (plan.steps !== PUBLISHED_STEPS) return `it has ${plan.steps} steps instead of ${PUBLISHED_STEPS}`;
-  if (plan.batch !== PUBLISHED_BATCH) return `it has ${plan.batch} rollouts a step instead of ${PUBLISHED_BATCH}`;
+  if (plan.steps !== PUBLISHED_STEPS) return `it has ${counted(plan.steps, 'step')} instead of ${PUBLISHED_STEPS}`;
+  if (plan.batch !== PUBLISHED_BATCH)
+    return `it has ${counted(plan.batch, 'rollout')} a step instead of ${PUBLISHED_BATCH}`;
   if (plan.isSkillFrozen) return 'its skill is frozen';
   if (plan.costFloor !== null || plan.costCeiling !== null) return 'its cost is bounded';
   const hasSeeds = mainArms(plan).some(

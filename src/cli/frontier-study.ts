@@ -6,7 +6,8 @@
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 
-import { integerOption, numberListOption, refuseUnread } from './options.ts';
+import { checkPicturePlace, writePicture } from './frontier-files.ts';
+import { integerOption, numberListOption, pathOption, refuseUnread } from './options.ts';
 import { createProgress, formatDuration } from './progress.ts';
 import type { Progress } from './progress.ts';
 import { HoneError } from '../domain/errors.ts';
@@ -27,7 +28,6 @@ import {
   createStudyFolder,
   resumeStudyFolder,
   rewriteUnits,
-  writeStudyFile,
 } from '../frontier/study-journal.ts';
 import type { StudyKind } from '../frontier/study-journal.ts';
 import { createStudyPlan } from '../frontier/study-plan.ts';
@@ -36,7 +36,7 @@ import { renderStudySvg } from '../frontier/study-report.ts';
 import { MAX_WORKERS, runStudy } from '../frontier/study-runner.ts';
 import type { StudyRunOutcome } from '../frontier/study-runner.ts';
 import { summariseStudy } from '../frontier/study-summary.ts';
-import { renderStudyTable } from '../frontier/study-table.ts';
+import { counted, renderStudyTable } from '../frontier/study-table.ts';
 import { studyUnits, unitRollouts } from '../frontier/toy-run.ts';
 import { TOY_PROBLEM_COUNT } from '../frontier/toy-task.ts';
 import { renderVerification, verifyStudy } from '../frontier/verification.ts';
@@ -64,13 +64,15 @@ async function sample(
 ): Promise<void> {
   const plan = planOf(options);
   const folder = folderOf(options);
+  const svg = pictureOf(options);
+  if (svg !== undefined) checkPicturePlace(svg);
   const study = { kind: 'sampled', plan } as const;
   const finished = options['resume'] === true ? resumeStudyFolder(folder, study) : [];
   if (options['resume'] !== true) createStudyFolder(folder, study);
 
   const units = studyUnits(plan);
   progress.phase(
-    `${plan.problems.length} problems, ${plan.arms.length} arms, ${plan.steps} steps: ${units.length} units on ${workers} workers${finished.length > 0 ? `, ${finished.length} of them finished before` : ''}`,
+    `${describePlan(plan)}: ${counted(units.length, 'unit')} on ${counted(workers, 'worker')}${finished.length > 0 ? `, ${finished.length} of them finished before` : ''}`,
   );
   const measured = { units: 0, rollouts: 0, threadSeconds: 0 };
   const started = performance.now();
@@ -92,7 +94,7 @@ async function sample(
   progress.end();
   if (outcome.kind === 'stopped') {
     process.stderr.write(
-      `hone: stopped; ${outcome.units.length} of ${units.length} units are finished. Go on with: ${resumeHint(options)}\n`,
+      `hone: stopped; ${outcome.units.length} of ${counted(units.length, 'unit')} are finished. Go on with: ${resumeHint(options)}\n`,
     );
     process.exitCode = INTERRUPTED;
     return;
@@ -103,7 +105,7 @@ async function sample(
   await finish(options, { kind: 'sampled', record: outcome.record, timing });
 }
 
-/** Too quick to be resumed: a folder that holds one is made anew under the same plan. */
+/** Too quick to be resumed: it takes the place of another one in its folder. */
 async function followMeanField(options: Record<string, unknown>, progress: Progress): Promise<void> {
   refuseUnread(
     givenOf(options, { seed: '--seed', seeds: '--seeds', batch: '--batch', workers: '--workers', resume: '--resume' }),
@@ -111,8 +113,10 @@ async function followMeanField(options: Record<string, unknown>, progress: Progr
   );
   const plan = { ...planOf(options), referenceRollouts: null };
   const folder = folderOf(options);
-  checkStudyFolderFree(folder);
-  progress.phase(`${plan.problems.length} problems, ${plan.arms.length} arms, ${plan.steps} steps: mean field`);
+  const svg = pictureOf(options);
+  if (svg !== undefined) checkPicturePlace(svg);
+  checkStudyFolderFree(folder, 'mean-field');
+  progress.phase(`${describePlan(plan)}: mean field`);
   const record = meanFieldStudy(plan);
   createStudyFolder(folder, { kind: 'mean-field', plan: record.plan });
   await finish(options, { kind: 'mean-field', record, timing: undefined });
@@ -126,8 +130,8 @@ async function finish(
   const folder = folderOf(options);
   const summary = summariseStudy(record);
   const files = await writeStudyFiles(folder, { ...done, summary });
-  const { svg } = options;
-  if (typeof svg === 'string') writeStudyFile(svg, renderStudySvg({ record }));
+  const svg = pictureOf(options);
+  if (svg !== undefined) writePicture(svg, renderStudySvg({ record }));
   if (options['json'] === true) {
     process.stdout.write(
       `${JSON.stringify({ folder, timing: timing ?? null, ...studyResults({ ...done, summary }) })}\n`,
@@ -135,7 +139,7 @@ async function finish(
     return;
   }
   const others = files.filter((name) => name !== REPORT_FILE && name !== TIMING_FILE).join(', ');
-  const picture = typeof svg === 'string' ? ` Picture: ${svg}.` : '';
+  const picture = svg === undefined ? '' : ` Picture: ${svg}.`;
   process.stdout.write(
     `\n${renderStudyTable(summary, record.plan)}\n${timing === undefined ? '' : `${timingSentence(timing)}\n`}Written to ${folder}: ${REPORT_FILE} (open it in a browser), ${others}.${picture}\n`,
   );
@@ -143,7 +147,7 @@ async function finish(
 
 function timingSentence(timing: StudyTiming): string {
   const { rollouts, wallSeconds, workers } = timing;
-  return `${(rollouts / 1e6).toFixed(1)} million rollouts in ${formatDuration(wallSeconds * 1000)} on ${workers} ${workers === 1 ? 'worker' : 'workers'}: ${nanosecondsPerRollout(timing).toFixed(1)} ns of one thread a rollout.`;
+  return `${(rollouts / 1e6).toFixed(1)} million rollouts in ${formatDuration(wallSeconds * 1000)} on ${counted(workers, 'worker')}: ${nanosecondsPerRollout(timing).toFixed(1)} ns of one thread a rollout.`;
 }
 
 async function verify(
@@ -223,7 +227,9 @@ function planOf(options: Record<string, unknown>): StudyPlan {
     ...(seeds === undefined ? {} : { seeds: integerOption('--seeds', seeds, { min: 1, max: 1000 }) }),
     ...(steps === undefined ? {} : { steps: integerOption('--steps', steps, { min: 1, max: MAX_STEPS }) }),
     ...(batch === undefined ? {} : { batch: integerOption('--batch', batch, { min: 1, max: MAX_BATCH }) }),
-    ...(alphas === undefined ? {} : { alphas: numberListOption('--alphas', alphas, { min: 0, max: 1 }) }),
+    ...(alphas === undefined
+      ? {}
+      : { alphas: numberListOption('--alphas', alphas, { min: 0, max: 1, example: '0,0.5,1' }) }),
     hasWrongSlopes: options['wrongSlope'] !== false,
   });
 }
@@ -233,7 +239,15 @@ function seedOf({ seed }: Record<string, unknown>): number | undefined {
 }
 
 function folderOf({ out }: Record<string, unknown>): string {
-  return typeof out === 'string' ? join(out) : DEFAULT_FOLDER;
+  return join(pathOption('--out', out) ?? DEFAULT_FOLDER);
+}
+
+function pictureOf({ svg }: Record<string, unknown>): string | undefined {
+  return pathOption('--svg', svg);
+}
+
+function describePlan({ problems, arms, steps }: StudyPlan): string {
+  return [counted(problems.length, 'problem'), counted(arms.length, 'arm'), counted(steps, 'step')].join(', ');
 }
 
 function givenOf(options: Record<string, unknown>, names: Readonly<Record<string, string>>): string[] {
@@ -246,11 +260,16 @@ function resumeHint(options: Record<string, unknown>): string {
   const rest = { batch: '--batch', alphas: '--alphas', workers: '--workers', svg: '--svg' };
   const values = Object.entries({ ...names, ...rest }).flatMap(([key, name]) => {
     const value = options[key];
-    return typeof value === 'string' ? [`${name} ${value}`] : [];
+    return typeof value === 'string' ? [`${name} ${quoted(value)}`] : [];
   });
   const flags = [
     ...(options['wrongSlope'] === false ? ['--no-wrong-slope'] : []),
     ...(options['json'] === true ? ['--json'] : []),
   ];
   return ['hone frontier study', ...values, ...flags, '--resume'].join(' ');
+}
+
+/** As a shell takes it for one word. */
+function quoted(value: string): string {
+  return /^[\w%+,./:=@-]+$/u.test(value) ? value : `'${value.replaceAll("'", String.raw`'\''`)}'`;
 }
