@@ -37,7 +37,7 @@ describe('hone frontier fit, then simulate', () => {
     const fit = await hone('fit', 'toy.jsonl', '--cost', 'turns=0.01', '--out', 'fit');
     expect(fit).toMatchObject({ code: 0 });
     expect(fit.stdout).toContain('Frontier of toy.jsonl: 3 efforts, 1,350 rollouts');
-    expect(fit.stderr).toContain('written to fit/frontier.json and fit/fit.html');
+    expect(fit.stderr).toContain('written to fit/frontier.json, fit/fit.html');
     const file = parseFrontierFile(JSON.parse(read('fit/frontier.json')), 'frontier.json');
     expect(file.efforts.map(({ startingPrice }) => startingPrice?.from)).toEqual(Array(3).fill('across-efforts'));
     expect(file.rewardTerm).toMatchObject({ kind: 'frontier', costs: [{ weights: { turns: 0.01 } }] });
@@ -100,6 +100,47 @@ describe('hone frontier fit, then simulate', () => {
     expect(read('flat/fit.html')).toContain('No starting price');
   });
 
+  it('fits an effort that spends nothing beside others, and simulates the others', async () => {
+    const free = Array.from({ length: 40 }, (_, task) =>
+      JSON.stringify({ task: `t${task}`, effort: 'none', success: task % 9 === 0, cost: { turns: 0, tokens: 0 } }),
+    );
+    writeFileSync(join(folder, 'free.jsonl'), `${read('toy.jsonl')}${free.join('\n')}\n`);
+    const fit = await hone('fit', 'free.jsonl', '--cost', 'turns', '--resamples', '300', '--out', 'free');
+    expect(fit).toMatchObject({ code: 0 });
+    expect(fit.stdout.replaceAll(/\s+/gu, ' ')).toContain('Nothing is spent at effort none (c0 = 0)');
+    const run = await hone('simulate', 'free/frontier.json', '--steps', '50', '--json', '--out', 'free');
+    expect((JSON.parse(run.stdout) as { efforts: { effort: string }[] }).efforts.map(({ effort }) => effort)).toEqual([
+      'low',
+      'medium',
+      'high',
+    ]);
+    expect(read('free/simulation.html')).toContain('Nothing is spent at effort none');
+  });
+
+  it('says where a fit has no price to start from', async () => {
+    const file = parseFrontierFile(JSON.parse(read('fit/frontier.json')), 'frontier.json');
+    const [low, ...others] = file.efforts;
+    writeFileSync(
+      join(folder, 'unpriced.json'),
+      JSON.stringify({ ...file, efforts: [{ ...low, startingPrice: null }, ...others] }),
+    );
+    const sentence = 'The fit has no starting price for low, as no slope there lies above 0 for sure';
+    const run = await hone('simulate', 'unpriced.json', '--steps', '50', '--out', 'unpriced');
+    expect(run.stdout.replaceAll(/\s+/gu, ' ')).toContain(sentence);
+    const given = await hone(
+      'simulate',
+      'unpriced.json',
+      '--steps',
+      '50',
+      '--start-price',
+      'low=0.1',
+      '--out',
+      'given',
+    );
+    expect(given).toMatchObject({ code: 0 });
+    expect(given.stdout).not.toContain('The fit has no starting price');
+  });
+
   it.each([
     [['fit', 'none.jsonl'], 'hone: none.jsonl could not be read'],
     [
@@ -115,8 +156,16 @@ describe('hone frontier fit, then simulate', () => {
       ['simulate', 'toy.jsonl'],
       'toy.jsonl:1 is a single rollout, of task "t0". Run hone frontier fit on the evaluations first',
     ],
-    [['simulate', 'points.csv', '--alphas', '0,2'], 'hone: alpha is 2, must lie in [0, 1].'],
-    [['simulate', 'points.csv', '--alphas', '0,,1'], 'hone: --alphas has "", not a number.'],
+    [
+      ['simulate', 'points.csv', '--alphas', '0,2'],
+      'hone: --alphas is 0,2, not a list of numbers from 0 to 1: 2 is none. Give numbers with commas between them, such as --alphas 0,0.5,1.',
+    ],
+    [['simulate', 'points.csv', '--alphas', '0,,1'], 'an empty entry is none.'],
+    [
+      ['simulate', 'points.csv', '--alphas', '0,0.5,0.50'],
+      'hone: --alphas is 0,0.5,0.50: it has 0.5 twice. Name each number once.',
+    ],
+    [['simulate', 'points.csv', '--improve', '-1'], 'hone: --improve is -1, not a list of numbers from 0 to 1000.'],
     [
       ['simulate', 'points.csv', '--improve', '100', '--law', 'cost'],
       'hone: An improvement of 100 % by the law cost is not from 0 to 99.',
@@ -125,9 +174,27 @@ describe('hone frontier fit, then simulate', () => {
       ['simulate', 'points.csv', '--start-price', 'medium=1'],
       'hone: --start-price names the effort "medium", which the curve does not have. Its efforts are low, high.',
     ],
-    [['simulate', 'points.csv', '--slope-error', '1'], 'hone: --slope-error is 1, not a number above 1'],
+    [
+      ['simulate', 'points.csv', '--start-price', 'low=1,low=2'],
+      'hone: --start-price names the effort low twice. Give each effort one price.',
+    ],
+    [
+      ['simulate', 'points.csv', '--slope-error', '1'],
+      'hone: --slope-error is 1, not a number above 1 and at most 1000. Give a number such as --slope-error 3.',
+    ],
+    [
+      ['simulate', 'falling.csv'],
+      'hone: Success falls from 0.6 at effort low (cost 1) to 0.3 at effort high (cost 4), and the curve, which never falls, is flat at effort low, which leaves no price to start from. More cost',
+    ],
+    [['simulate', 'points.csv', '--out', ''], 'hone: --out is empty, not a path.'],
+    [['fit', 'toy.jsonl', '--cost', 'turns', '--svg', ' '], 'hone: --svg is empty, not a path.'],
+    [
+      ['fit', 'none.jsonl', '--svg', 'points.csv/one.svg'],
+      'hone: The picture could not be written to points.csv/one.svg',
+    ],
   ])('says of %j what is wrong', async (args, message) => {
     writeFileSync(join(folder, 'points.csv'), 'effort,cost,success\nlow,1,0.3\nhigh,4,0.6\n');
+    writeFileSync(join(folder, 'falling.csv'), 'effort,cost,success\nlow,1,0.6\nhigh,4,0.3\n');
     const result = await hone(...args);
     expect(result.code).toBe(1);
     expect(result.stderr).toContain(message);

@@ -154,11 +154,8 @@ describe('fitFrontier', () => {
     expect(fit.curve[0]).toMatchObject({ cost: 0 });
     expect(smoothCurve(fit.curve).value(0)).toBeCloseTo(fit.curve[0]?.success ?? 1, 12);
     expect(missingPrices(fit.efforts)).toBeUndefined();
-    expect(Object.keys((fit.rewardTerm?.['startingPrice'] as { prices: object }).prices)).toEqual([
-      'low',
-      'medium',
-      'high',
-    ]);
+    const prices = Object.fromEntries(others.map(({ effort, startingPrice }) => [effort, startingPrice?.price]));
+    expect(fit.rewardTerm?.['startingPrice']).toEqual({ from: 'given', prices });
     expect(fit.warnings.join(' ')).toContain('Nothing is spent at effort none (c0 = 0)');
     expect(fit.warnings.join(' ')).not.toContain('none 0 of 60');
     expect(parseFrontierFile(JSON.parse(JSON.stringify(fit)), 'frontier.json')).toEqual(fit);

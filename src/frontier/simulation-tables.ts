@@ -120,6 +120,21 @@ export function describeSimulation(simulation: Simulation): string[] {
       `At ${effort} effort, with ${improvementName(middle, law)}, ${landings.join(', ')} (one per cent of cost buys ${formatNumber(elasticity, 'number', 2)} per cent of success there). A price that stays fixed ends elsewhere: ${strays.join('; ')}.`,
     );
   }
+  const unpriced = efforts.filter(
+    ({ effort, startPrice, slope }) =>
+      input.isFitted &&
+      startPrice === slope &&
+      input.efforts.find((fitted) => fitted.effort === effort)?.startPrice === undefined,
+  );
+  if (unpriced.length > 0)
+    sentences.push(
+      `The fit has no starting price for ${unpriced.map(({ effort }) => effort).join(' and ')}, as no slope there lies above 0 for sure: the slope of the curve stands in for it, and may be far off. A run would refuse to start without a price.`,
+    );
+  const free = input.points.filter(({ cost }) => cost === 0).map(({ effort }) => effort);
+  if (free.length > 0)
+    sentences.push(
+      `Nothing is spent at effort ${free.join(' and ')}: gains are relative to cost, so it is a point of the curve and cannot be steered.`,
+    );
   const unsettled = efforts.flatMap(({ effort, steered }) =>
     steered.filter(({ courses }) => courses[0]?.settledAt === null).map((outcome) => sayUnsettled(effort, outcome)),
   );

@@ -84,10 +84,15 @@ const ADAM = { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
  * landings and steering do on values out of range.
  */
 export function simulateLandings(
-  input: { readonly curve: MeasuredCurve; readonly efforts: readonly SimulatedEffort[] },
+  input: {
+    readonly curve: MeasuredCurve;
+    readonly efforts: readonly SimulatedEffort[];
+    /** What the curve was fitted to, to say why it is flat. */
+    readonly points?: readonly (Operating & { readonly effort: string })[];
+  },
   options: SimulationOptions,
 ): EffortSimulation[] {
-  const { curve, efforts } = input;
+  const { curve, efforts, points = [] } = input;
   const factors = [...new Set([1, options.slopeError, 1 / options.slopeError])];
   return efforts.map(({ effort, cost, startPrice: given }) => {
     const base = { cost, success: curve.value(cost) };
@@ -97,7 +102,7 @@ export function simulateLandings(
     if (!(startPrice > 0))
       throw new HoneError(
         'invalid-config',
-        `The curve is flat at effort ${effort} (cost ${cost}): its slope is ${slope}.`,
+        `${whyFlat({ effort, cost }, points)}, which leaves no price to start from.`,
         {
           cure: `More cost buys nothing there; leave the effort out, or give a price: --start-price ${effort}=0.01.`,
         },
@@ -131,6 +136,20 @@ export function simulateLandings(
       ),
     };
   });
+}
+
+function whyFlat(
+  { effort, cost }: { readonly effort: string; readonly cost: number },
+  points: readonly (Operating & { readonly effort: string })[],
+): string {
+  const falls = points
+    .filter((cheaper) => cheaper.cost <= cost)
+    .flatMap((cheaper) => points.filter((dearer) => dearer.cost >= cost).map((dearer) => ({ cheaper, dearer })))
+    .filter(({ cheaper, dearer }) => cheaper.success > dearer.success);
+  const [fall] = falls;
+  if (fall === undefined) return `The curve is flat at effort ${effort} (cost ${cost})`;
+  const { cheaper, dearer } = fall;
+  return `Success falls from ${cheaper.success} at effort ${cheaper.effort} (cost ${cheaper.cost}) to ${dearer.success} at effort ${dearer.effort} (cost ${dearer.cost}), and the curve, which never falls, is flat at effort ${effort}`;
 }
 
 /**
