@@ -203,7 +203,7 @@ describe('fitFrontier', () => {
       '{"task":"a","effort":"low","success":1,"cost":0}\n{"task":"b","effort":"low","success":1,"cost":0}',
       /mean cost .* at effort low is 0/u,
     ],
-    ['{"task":"a","effort":"low","success":1,"cost":1}', /at effort low was measured on 1 tasks/u],
+    ['{"task":"a","effort":"low","success":1,"cost":1}', /at effort low was measured on 1 task, needs at least 2/u],
   ])('refuses %s', (text, message) => {
     expect(() => fitText(text)).toThrow(message);
   });
