@@ -295,13 +295,15 @@ describe('slopesAcrossEfforts', () => {
     const few = slopesAcrossEfforts(drawEfforts(4, { tasks: 4, attempts: 2, good: 0.2 }), { seed: 1, resamples: 200 });
     const high = few['high'] ?? { estimate: Number.NaN, low: Number.NaN, high: Number.NaN };
     expect(high.low).toBe(0);
-    expect(() => requireEffortSlope(high, { effort: 'high', tasks: 4 })).toThrow('at effort high');
-    expect(() => requireEffortSlope({ estimate: 0.1, low: 0, high: 0.2 }, { effort: 'high', tasks: 4 })).toThrow(
+    expect(() => requireEffortSlope({ ...high, low: 0.1 }, { effort: 'high', tasks: 9 })).toThrow(
+      'The slope of the frontier at effort high cannot be told from 9 tasks, needs at least 10.',
+    );
+    expect(() => requireEffortSlope({ estimate: 0.1, low: 0, high: 0.2 }, { effort: 'high', tasks: 40 })).toThrow(
       expect.objectContaining({
         code: 'invalid-config',
         message:
-          'The slope of the frontier at effort high is 0.1 with a band of [0, 0.2] over 4 tasks: it may be flat there.',
-        cure: 'Evaluate on more tasks, at least 9, or at efforts further apart; or give the starting price as a number.',
+          'The slope of the frontier at effort high is 0.1 with a band of [0, 0.2] over 40 tasks: it may be flat there.',
+        cure: 'Evaluate on more tasks, at least 82, or at efforts further apart; or give the starting price as a number.',
       }),
     );
   });

@@ -11,7 +11,7 @@ import { figure } from './figure.ts';
 import { requireSample } from './reference.ts';
 import type { OperatingSample } from './reference.ts';
 import type { Operating } from './relative-gain.ts';
-import { tasksForSlope } from './slope-band.ts';
+import { LEAST_TASKS, tasksForSlope } from './slope-band.ts';
 
 export interface FrontierPoint extends Operating {
   /** How much the point counts, above 0: its number of rollouts, say. Default 1. */
@@ -102,7 +102,7 @@ export function slopesAcrossEfforts(
 }
 
 /**
- * The slope of one effort as a starting price, when its band lies above 0. Throws `invalid-config` otherwise: names the
+ * The slope of one effort as a starting price, when there are 10 tasks or more and its band lies above 0. Throws `invalid-config` otherwise: names the
  * effort, the estimate, the band and the number of tasks, and what would help. A fitted slope is never below 0, so a band
  * that ends there says that resamples were flat; by how many tasks it is too wide is a lower bound.
  */
@@ -110,6 +110,13 @@ export function requireEffortSlope(
   slope: Interval,
   { effort, tasks }: { readonly effort: string; readonly tasks: number },
 ): number {
+  if (tasks < LEAST_TASKS) {
+    throw new HoneError(
+      'invalid-config',
+      `The slope of the frontier at effort ${effort} cannot be told from ${tasks} tasks, needs at least ${LEAST_TASKS}.`,
+      { cure: 'Evaluate on more tasks, or give the starting price as a number.' },
+    );
+  }
   const { estimate, low, high } = slope;
   if (low > 0) return estimate;
   throw new HoneError(

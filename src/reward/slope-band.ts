@@ -5,6 +5,9 @@
  */
 import type { Interval } from '../domain/statistics.ts';
 
+/** Tasks below which no price starts from their slope: the band of fewer rests on the shape of the noise. */
+export const LEAST_TASKS = 10;
+
 /**
  * A 95 % bootstrap band over `tasks` tasks, each side made longer by sqrt(G / (G - 1)) t(G - 1) / z: resampling sees the
  * spread of G tasks as smaller than it is by the root, and knows nothing of the tails that a spread from few tasks has.

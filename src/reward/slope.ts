@@ -11,7 +11,7 @@ import { figure } from './figure.ts';
 import { requireSample } from './reference.ts';
 import type { OperatingSample } from './reference.ts';
 import type { Operating } from './relative-gain.ts';
-import { tasksForSlope, widenBand } from './slope-band.ts';
+import { LEAST_TASKS, tasksForSlope, widenBand } from './slope-band.ts';
 
 /** Sums of squares and products about the means of a list of points; `weight` is their number. */
 export interface CostMoments {
@@ -100,19 +100,16 @@ export function measureSlope(
   };
 }
 
-/** Tasks below which a price does not start from their slope: the band of fewer rests on the shape of the noise. */
-const LEAST_USABLE_TASKS = 10;
-
 /**
  * The estimate, when at least 10 tasks say something and its band lies above 0. Throws `invalid-config` otherwise: names
  * the effort, the estimate, the band and the tasks, and says what to record and about how many tasks it would take.
  */
 export function requireSlope(estimate: SlopeEstimate, { effort }: { readonly effort: string }): number {
   const { withinTask, tasks, usableTasks } = estimate;
-  if (usableTasks < LEAST_USABLE_TASKS) {
+  if (usableTasks < LEAST_TASKS) {
     throw new HoneError(
       'invalid-config',
-      `The slope of success on cost at effort ${effort} cannot be measured: of ${tasks} tasks, ${usableTasks} ${usableTasks === 1 ? 'has' : 'have'} rollouts whose costs differ, needs at least ${LEAST_USABLE_TASKS}.`,
+      `The slope of success on cost at effort ${effort} cannot be measured: of ${tasks} tasks, ${usableTasks} ${usableTasks === 1 ? 'has' : 'have'} rollouts whose costs differ, needs at least ${LEAST_TASKS}.`,
       {
         cure: 'Record several rollouts of each task, four or more, and of more tasks; or give the starting price as a number.',
       },
