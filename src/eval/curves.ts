@@ -176,7 +176,8 @@ function opennessCharts(metric: MetricSeries): Chart[] {
     {
       id: 'variance',
       title: 'Groups with variance',
-      caption: 'Groups whose rollouts differ in the raw outcome, of all scored groups: what is left to learn from.',
+      caption:
+        'Groups whose rollouts differ in the raw outcome or in a count that steering prices, of all scored groups: what is left to learn from.',
       form: 'lines',
       format: 'share',
       startsAtZero: true,

@@ -51,6 +51,25 @@ function createTrial(
   return { manager, trial };
 }
 
+test('a group of one outcome is kept where a priced count differs, and only there', async () => {
+  const buffer = RolloutBuffer.open(':memory:');
+  const { manager } = createTrial(buffer, {
+    seed: 1,
+    groupsPerStep: 2,
+    pricedCounts: ['lookups'],
+    outcome: ({ ordinal, attempt }, version) => ({
+      ...finishedRollout(ordinal, attempt, { version, recall: 1 }),
+      lookups: ordinal % 2 === 0 ? attempt : 1,
+      cost: { tokens: 3 + attempt, sampledTokens: 2, turns: 1, toolSeconds: 0 },
+    }),
+  });
+  const { groups, dropped } = await manager.nextBatch(1);
+  expect(groups.map(({ ordinal }) => ordinal)).toEqual([0, 2]);
+  expect(dropped).toEqual({ 'zero-variance': 1 });
+  await manager.stop();
+  buffer.close();
+});
+
 test('a synchronous batch is the first groups of the stream that vary, whatever order they finish in', async () => {
   const flat = new Set([0, 2, 5]);
   for (let seed = 1; seed <= 12; seed++) {

@@ -15,6 +15,7 @@ import { oldestVersion } from '../domain/rollout.ts';
 import type { Rollout } from '../domain/rollout.ts';
 import type { Task } from '../domain/task.ts';
 import { groupDropReason } from '../reward/advantage.ts';
+import type { CostCounts } from '../reward/cost.ts';
 
 export interface EpisodeRequest {
   readonly id: RolloutId;
@@ -37,6 +38,8 @@ export interface ManagerOptions {
   /** Never rejects for a failed rollout: failures are rollouts with a status and a reason. */
   readonly runEpisode: (request: EpisodeRequest) => Promise<Rollout>;
   readonly currentVersion: () => PolicyVersion;
+  /** Counts by which rollouts of one outcome differ in reward: groups that differ in one are kept. Default none. */
+  readonly pricedCounts?: readonly (keyof CostCounts)[];
 }
 
 export interface StepBatch {
@@ -234,7 +237,8 @@ export class RolloutManager {
   #close(group: OpenGroup): void {
     this.#open--;
     this.#finished++;
-    const reason = groupDropReason(group.rollouts);
+    const { pricedCounts = [] } = this.#options;
+    const reason = groupDropReason(group.rollouts, { pricedCounts });
     if (reason !== undefined) {
       this.#drop(group.ordinal, reason);
       this.#flat++;

@@ -52,7 +52,9 @@ test('samples carry advantages of the rewards, and the options of the algorithm 
   const batch = batchOf(members, members);
   const evaluations = evaluateStep(config, state, batch);
   const advantages = (algorithm: Partial<typeof config.algorithm>): number[] =>
-    toSamples(batch, evaluations, { ...config.algorithm, ...algorithm }).map(({ advantage }) => advantage);
+    toSamples(batch, evaluations, { ...config, algorithm: { ...config.algorithm, ...algorithm } }).map(
+      ({ advantage }) => advantage,
+    );
   const mean = (0 + 0.8 + 1) / 3;
   for (const [index, reward] of [0, 0.8, 1].entries()) {
     expect(advantages({})[index]).toBeCloseTo(reward - mean, 12);

@@ -1,6 +1,6 @@
 /**
  * One step's rewards: every rollout of the batch and every one observed beside it is scored under one state, and the batch
- * becomes training samples. Invariant: groups are chosen by raw outcomes before anything here is computed.
+ * becomes training samples. Invariant: groups are chosen by raw outcomes and counts before anything here is computed.
  */
 import type { RunConfig } from './config.ts';
 import { isScored, scoredRollout } from './scored-rollout.ts';
@@ -10,6 +10,7 @@ import { computeAdvantages } from '../reward/advantage.ts';
 import type { RewardState } from '../reward/reward-state.ts';
 import { scoreBatch } from '../reward/score-batch.ts';
 import type { RewardEvaluation } from '../reward/score-batch.ts';
+import { pricedCountsOf } from '../reward/spec.ts';
 import type { StepBatch } from '../rollout/manager.ts';
 import type { TrainSample } from '../train/trainer.ts';
 
@@ -37,15 +38,16 @@ export function evaluateStep(config: Pick<RunConfig, 'reward'>, state: RewardSta
 export function toSamples(
   batch: StepBatch,
   evaluations: Evaluations,
-  { advantage: baseline, deviation }: RunConfig['algorithm'],
+  { algorithm, reward }: Pick<RunConfig, 'algorithm' | 'reward'>,
 ): TrainSample[] {
+  const { advantage: baseline, deviation } = algorithm;
   const rollouts = batch.groups
     .flatMap((group) => group.rollouts)
     .map((rollout) => {
       const reward = evaluations.get(rollout.id)?.reward;
       return reward === undefined ? rollout : { ...rollout, reward };
     });
-  const { values } = computeAdvantages(rollouts, { baseline, deviation });
+  const { values } = computeAdvantages(rollouts, { baseline, deviation, pricedCounts: pricedCountsOf(reward) });
   return rollouts.flatMap((rollout, index) => {
     const advantage = values[index];
     return advantage === undefined ? [] : [{ rolloutId: rollout.id, advantage, segments: rollout.segments }];

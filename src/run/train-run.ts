@@ -24,6 +24,7 @@ import { deriveSeed, groupId } from '../domain/ids.ts';
 import type { StepMetrics } from '../eval/events.ts';
 import { advanceRewardState } from '../reward/reward-advance.ts';
 import type { RewardState } from '../reward/reward-state.ts';
+import { pricedCountsOf } from '../reward/spec.ts';
 import { runEpisode } from '../rollout/episode.ts';
 import { RolloutManager } from '../rollout/manager.ts';
 import type { StepBatch } from '../rollout/manager.ts';
@@ -106,6 +107,7 @@ async function trainSteps(
     infraRetries: schedule.infraRetries,
     taskAt: (ordinal) => trainingTask(parts, ordinal, config),
     currentVersion: () => stack.policy.version,
+    pricedCounts: pricedCountsOf(config.reward),
     runEpisode: async ({ id, ordinal, attempt, task, signal }) => {
       // A replica that is gone ends the run at once; retries and drops are for failures that pass.
       if (stack.policy.failure !== undefined) throw stack.policy.failure;
@@ -140,7 +142,7 @@ async function trainSteps(
       const batch = await manager.nextBatch(step + 1);
       step++;
       const evaluations = evaluateStep(config, rewardState, batch);
-      const report = await trainer.step({ step, samples: toSamples(batch, evaluations, algorithm) });
+      const report = await trainer.step({ step, samples: toSamples(batch, evaluations, config) });
       const trained = now();
       const usedState = rewardState;
       const advanced = advanceRewardState(
