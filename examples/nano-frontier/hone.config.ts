@@ -18,11 +18,13 @@ export default defineRun({
         kind: 'frontier',
         alpha: ALPHA,
         costs: [{ name: 'lookups', weights: { lookups: 1 } }],
-        // A short run: the price has tens of steps to find its place, not the thousand that the default rate is made for.
-        controller: { rate: 0.2, decay: null, proportional: 0.2, slewLimit: 0.1 },
+        // A short run: the price has a hundred steps to find its place, not the thousand that the default rate is made for.
+        // It may not move faster than the policy follows: at 0.15 a step it runs past its place, and no look-up is left.
+        controller: { rate: 0.12, decay: null, proportional: 0.4, slewLimit: 0.05 },
       },
     ],
   },
-  algorithm: { steps: 48, groupSize: 8, groupsPerStep: 12, learningRate: 5e-4, entropyCoefficient: 0.012 },
+  // Many tasks and few rollouts of each: the gap of a step is a mean over tasks.
+  algorithm: { steps: 120, groupSize: 4, groupsPerStep: 24, learningRate: 8e-4, entropyCoefficient: 0.016 },
   eval: { tasks: 600, controls: false },
 });
