@@ -9,7 +9,9 @@ import type { EffortFit, FrontierFile } from './frontier-file.ts';
 import { smoothCurve } from './smooth-curve.ts';
 import { renderFigure, renderFigureTable, renderStandaloneSvg } from './xy-chart.ts';
 import type { Figure } from './xy-chart.ts';
-import type { Layer, Look, Point } from './xy-layers.ts';
+import type { Point } from './xy-frame.ts';
+import type { Layer } from './xy-layers.ts';
+import type { Look } from './xy-look.ts';
 import { formatNumber } from './xy-scale.ts';
 
 const CURVE: Look = { colour: 0 };

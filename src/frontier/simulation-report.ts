@@ -18,7 +18,9 @@ import type { Simulation } from './simulation-tables.ts';
 import { factorName, mainArms } from './study-arms.ts';
 import { renderFigure, renderFigureTable, renderStandaloneSvg } from './xy-chart.ts';
 import type { Figure, LegendEntry, Panel } from './xy-chart.ts';
-import type { Layer, Look, Point } from './xy-layers.ts';
+import type { Point } from './xy-frame.ts';
+import type { Layer } from './xy-layers.ts';
+import type { Look } from './xy-look.ts';
 import { formatNumber } from './xy-scale.ts';
 
 const OLD: Look = { colour: 'soft', dash: 'dashed' };

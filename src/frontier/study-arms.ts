@@ -4,7 +4,7 @@
  */
 import { STUDY_EFFORTS } from './study-record.ts';
 import type { StudyArm, StudyPlan } from './study-record.ts';
-import type { Look } from './xy-layers.ts';
+import type { Look } from './xy-look.ts';
 
 export interface DrawnArm {
   /** Position in the plan's arms. */

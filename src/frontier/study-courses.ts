@@ -11,7 +11,9 @@ import { STARTING_COSTS, STUDY_EFFORTS } from './study-record.ts';
 import type { StudyRecord } from './study-record.ts';
 import { STARTING_Q, successRate, successSlope, toyProblem, toyStart } from './toy-task.ts';
 import type { Figure, LegendEntry, Panel } from './xy-chart.ts';
-import type { Dash, Layer, Look, Point } from './xy-layers.ts';
+import type { Point } from './xy-frame.ts';
+import type { Layer } from './xy-layers.ts';
+import type { Dash, Look } from './xy-look.ts';
 import { formatNumber } from './xy-scale.ts';
 
 const EFFORTS = STUDY_EFFORTS.map((_, effort) => effort);

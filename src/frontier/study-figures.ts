@@ -10,7 +10,8 @@ import type { StudyRecord } from './study-record.ts';
 import { problemMoves } from './study-summary.ts';
 import type { Move } from './study-summary.ts';
 import type { Figure, LegendEntry, Panel } from './xy-chart.ts';
-import type { Layer, Point } from './xy-layers.ts';
+import type { Point } from './xy-frame.ts';
+import type { Layer } from './xy-layers.ts';
 import { formatNumber } from './xy-scale.ts';
 import type { Range } from './xy-scale.ts';
 

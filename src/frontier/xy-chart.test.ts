@@ -5,7 +5,8 @@ import { describe, expect, it } from 'vitest';
 import { PANEL_WIDTH, drawPanel, renderFigure, renderStandaloneSvg } from './xy-chart.ts';
 import type { Figure, Panel } from './xy-chart.ts';
 import { drawLayer } from './xy-layers.ts';
-import type { Frame, Layer } from './xy-layers.ts';
+import type { Frame } from './xy-frame.ts';
+import type { Layer } from './xy-layers.ts';
 import { createScale, formatNumber, formatTick, linearTicks, logTicks, rangeOf } from './xy-scale.ts';
 
 const frame: Frame = {

@@ -7,8 +7,10 @@ import { CHART_STYLE } from '../eval/report-style.ts';
 import { escapeHtml } from '../eval/charts.ts';
 import type { Drawing } from '../eval/charts.ts';
 import { XY_CHART_STYLE } from './frontier-style.ts';
-import { drawLayer, drawSwatch, layerValues, round } from './xy-layers.ts';
-import type { Layer, Look } from './xy-layers.ts';
+import { round } from './xy-frame.ts';
+import { drawLayer, drawSwatch, layerValues } from './xy-layers.ts';
+import type { Layer } from './xy-layers.ts';
+import type { Look } from './xy-look.ts';
 import { createScale, formatTick, rangeOf } from './xy-scale.ts';
 import type { Axis, Range, Scale } from './xy-scale.ts';
 
