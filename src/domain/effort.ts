@@ -6,7 +6,9 @@ import { z } from 'zod';
 
 export const effortSchema = z
   .string()
-  .regex(/^[a-z][a-z0-9-]*$/u, 'lower-case letters, digits and dashes only, a letter first');
+  .regex(/^[a-z][a-z0-9-]*$/u, 'lower-case letters, digits and dashes only, a letter first')
+  // Efforts are keys of plain objects, and every such object has a constructor.
+  .refine((name) => name !== 'constructor', 'constructor is taken by the language: choose another name');
 export type Effort = z.infer<typeof effortSchema>;
 
 /** The only level of a run that names none. */

@@ -35,6 +35,18 @@ type Output = { phase: number; cost: number; hard: number; ramp: number };
 const hard: BudgetGate = { form: 'hard', budget: 6, meanAccuracy: 0.75, accuracyThreshold: 0.5, phase: 'budget' };
 
 describe('the budget', () => {
+  it('lets a cost pass that equals it but for the rounding of its interpolation', () => {
+    const price = 0.2424807846645581;
+    const { a: budget = null } = measureBudgets(
+      [2, 6, 8].map((lookups) => ({ key: 'a', cost: price * lookups, correct: true })),
+      25,
+    );
+    const cost = price * 4;
+    expect(budget).not.toBe(cost);
+    expect(applyBudget(1, { ...hard, budget, cost })).toBe(1);
+    expect(applyBudget(1, { ...hard, budget, cost: cost * (1 + 1e-9) })).toBe(0);
+  });
+
   it.each(readVectors<Input, Output>('toggle'))(
     'meets the vector $in.iter $in.tokens $in.meanAcc',
     ({ in: input, out }) => {

@@ -9,6 +9,9 @@ import { z } from 'zod';
 import { HoneError } from '../domain/errors.ts';
 import { percentile as percentileOf } from '../domain/statistics.ts';
 
+/** A budget is interpolated between costs, so that one equal to it may differ in its last bits. */
+const TIE = 1e-12;
+
 /** The fields that a budget term of the reward spec is made of; `budgetProblem` says what they may not combine to. */
 export const budgetFields = {
   form: z
@@ -138,7 +141,7 @@ export function applyBudget(baseReward: number, gate: BudgetGate & { readonly co
       cure: 'Look at the verifier and the base of the reward: both give finite numbers.',
     });
   }
-  if (budget === null || !isBinding(gate) || cost <= budget) return baseReward;
+  if (budget === null || !isBinding(gate) || cost <= budget * (1 + TIE)) return baseReward;
   if (gate.form === 'hard') return Math.min(baseReward, 0);
   const { rampWidth, kappa } = gate;
   if (rampWidth === undefined || kappa === undefined || !(rampWidth > 0 && kappa > 0)) {

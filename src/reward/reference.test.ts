@@ -92,7 +92,10 @@ describe('measureReference', () => {
   it('refuses a rollout that was not measured', () => {
     const sound = { taskId: 'a', success: 1, cost: 1 };
     const withSample = (sample: Partial<OperatingSample>) => () => measureReference([sound, { ...sound, ...sample }]);
-    expect(withSample({ taskId: 'b', success: Number.NaN })).toThrow('A rollout of task b has the success NaN.');
+    expect(withSample({ taskId: 'b', success: Number.NaN })).toThrow(
+      'A rollout of task b has the success NaN, not in [0, 1].',
+    );
+    expect(withSample({ taskId: 'b', success: 2 })).toThrow('A rollout of task b has the success 2, not in [0, 1].');
     expect(withSample({ taskId: 'b', cost: -1 })).toThrow('A rollout of task b has the cost -1.');
     expect(withSample({ taskId: 'b', cost: Infinity })).toThrow('A rollout of task b has the cost Infinity.');
   });

@@ -168,8 +168,8 @@ export function rolloutsForNoise(
 
 /** Throws `invalid-rollout` unless success is finite, and cost finite and at least 0. */
 export function requireSample({ taskId, success, cost }: OperatingSample): void {
-  if (!Number.isFinite(success)) {
-    throw new HoneError('invalid-rollout', `A rollout of task ${taskId} has the success ${success}.`, {
+  if (!(success >= 0 && success <= 1)) {
+    throw new HoneError('invalid-rollout', `A rollout of task ${taskId} has the success ${success}, not in [0, 1].`, {
       cure: 'Leave out rollouts that infrastructure lost; score every other one before it is measured.',
     });
   }

@@ -66,6 +66,11 @@ describe('gapOf', () => {
     expect(gapOf({ successGain: Infinity, costSaving: 0 }, 1)).toBe(0);
   });
 
+  it('is refused where a gain that it reads is not finite', () => {
+    expect(() => gapOf({ successGain: Number.NaN, costSaving: 0.1 }, 0.5)).toThrow(/success gain is NaN .* no gap/);
+    expect(() => gapOf({ successGain: 0.1, costSaving: -Infinity }, 1)).toThrow(/cost saving -Infinity/);
+  });
+
   it('is 0 along the direction of the owner, and has the sign of what is ahead', () => {
     expect(gapOf({ successGain: 0.125, costSaving: 0.375 }, 0.25)).toBe(0);
     expect(gapOf({ successGain: 0.2, costSaving: 0.1 }, 0.5)).toBeGreaterThan(0);

@@ -53,10 +53,21 @@ function relativeGain(value: number, reference: { readonly name: string; readonl
 
 /**
  * d = (1 - alpha) u - alpha v: above 0 when success is ahead of its target, below 0 when the saving is. Exactly u at
- * alpha 0 and exactly -v at alpha 1, where the other gain is not read. Throws `invalid-config` for alpha outside [0, 1].
+ * alpha 0 and exactly -v at alpha 1, where the other gain is not read. Throws `invalid-config` for alpha outside [0, 1], and
+ * `invalid-rollout` for a gain that is read and not finite.
  */
 export function gapOf(gains: Gains, alpha: number): number {
   requireAlpha(alpha);
+  const gap = plainGap(gains, alpha);
+  if (Number.isFinite(gap)) return gap;
+  throw new HoneError(
+    'invalid-rollout',
+    `The success gain is ${gains.successGain} and the cost saving ${gains.costSaving}: there is no gap between them.`,
+    { cure: 'Both must be finite; look at the success and the cost of the rollouts that they were measured on.' },
+  );
+}
+
+function plainGap(gains: Gains, alpha: number): number {
   if (alpha === 0) return gains.successGain;
   if (alpha === 1) return 0 - gains.costSaving;
   return (1 - alpha) * gains.successGain - alpha * gains.costSaving;

@@ -14,7 +14,9 @@ import { overlongFields } from './overlong.ts';
 
 const componentName = z
   .string()
-  .regex(/^[a-z][a-z0-9-]*$/u, 'must be lower-case letters, digits and dashes, a letter first');
+  .regex(/^[a-z][a-z0-9-]*$/u, 'must be lower-case letters, digits and dashes, a letter first')
+  // Names are keys of plain objects, and every such object has a constructor.
+  .refine((name) => name !== 'constructor', 'is constructor, which is taken by the language: choose another');
 
 const termName = (kind: string): z.ZodDefault<typeof componentName> =>
   componentName.default(kind).describe('names the component in reports and phases; unique; default the kind');
