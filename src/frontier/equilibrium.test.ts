@@ -3,7 +3,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { readVectors, vectorError } from '../../test/read-vectors.fixture.ts';
-import { criticalRate, fixedLanding, steeredLanding } from './equilibrium.ts';
+import { criticalRate } from './critical-rate.fixture.ts';
+import { fixedLanding, steeredLanding } from './equilibrium.ts';
 import { STARTING_COSTS } from './study-record.ts';
 import { successCurvature, successRate, successSlope, toyProblem, TOY_PROBLEM_COUNT } from './toy-task.ts';
 

@@ -1,11 +1,12 @@
 /**
  * Where training on the toy task ends, in closed form: the cost that a fixed price leads to, the point that steering with
- * a given alpha leads to, and the controller's rate above which that point is approached by ringing.
+ * a given alpha leads to.
  * Invariant: steered landings lie on (1 - alpha) s / s0 + alpha c / c0 = 1, with the price equal to the local slope.
  * Source: the steered slope penalty's fixed point, solved for q = 1; derived by hand, checked against numeric roots.
  */
 import { HoneError } from '../domain/errors.ts';
-import { STARTING_Q, successCurvature, successRate, successSlope } from './toy-task.ts';
+import { lowestTrue } from './bisection.ts';
+import { STARTING_Q, successRate, successSlope } from './toy-task.ts';
 import type { Candidates } from './toy-task.ts';
 
 /** What a landing is computed from: a problem, an effort's starting cost, and q where training ends (1 = skill learned). */
@@ -16,7 +17,8 @@ export interface LandingInput extends Candidates {
   readonly q?: number;
 }
 
-export interface Landing {
+/** Where training on a toy problem ends. */
+export interface ToyLanding {
   readonly cost: number;
   readonly success: number;
   /** lambda at the landing. */
@@ -31,7 +33,7 @@ export interface Landing {
  * Where a price that never moves leads: the cost at which the slope equals it, (sqrt(g / lambda) - 1) / g at q = 1.
  * `slopeFactor` > 0 multiplies the starting price (1 = the true slope). A price above the slope at 0 leads to cost 0.
  */
-export function fixedLanding(input: LandingInput & { readonly slopeFactor?: number }): Landing {
+export function fixedLanding(input: LandingInput & { readonly slopeFactor?: number }): ToyLanding {
   const { pGood, pBad, startingCost, q = 1, slopeFactor = 1 } = input;
   checkStart(startingCost);
   if (!(slopeFactor > 0 && slopeFactor < Infinity)) {
@@ -43,7 +45,7 @@ export function fixedLanding(input: LandingInput & { readonly slopeFactor?: numb
   const excess = (cost: number): number => successSlope({ pGood, pBad, q, cost }) - price;
   let cost = 0;
   if (q === 1) cost = Math.max(0, (Math.sqrt(pGood / price) - 1) / pGood);
-  else if (excess(0) > 0) cost = bisect((candidate) => -excess(candidate), startingCost);
+  else if (excess(0) > 0) cost = rootOf((candidate) => -excess(candidate), startingCost);
   return landingAt(input, { cost, price });
 }
 
@@ -52,7 +54,7 @@ export function fixedLanding(input: LandingInput & { readonly slopeFactor?: numb
  * in either branch: alpha = 0 gives the cost s0 / (g (1 - s0)) that keeps success, alpha = 1 gives c0. Otherwise by bisection.
  * Throws `invalid-config` on an alpha outside [0, 1] and where no cost reaches the target (q too small).
  */
-export function steeredLanding(input: LandingInput & { readonly alpha: number }): Landing {
+export function steeredLanding(input: LandingInput & { readonly alpha: number }): ToyLanding {
   const { pGood, pBad, startingCost, q = 1, alpha } = input;
   checkStart(startingCost);
   checkAlpha(alpha);
@@ -67,29 +69,12 @@ export function steeredLanding(input: LandingInput & { readonly alpha: number })
   } else if (alpha < 1) {
     const target = (candidate: number): number =>
       successWeight * successRate({ pGood, pBad, q, cost: candidate }) + costWeight * candidate - 1;
-    cost = bisect(target, startingCost);
+    cost = rootOf(target, startingCost);
   }
   return landingAt(input, { cost, price: successSlope({ pGood, pBad, q, cost }) });
 }
 
-/**
- * The largest controller rate (in log price a step, per unit of gap) at which the linearised loop of plain gradient steps
- * approaches the steered landing without ringing: kappa c^2 s''^2 / (4 lambda h), with kappa = actorRate / 3 (a third of
- * the batch moves each effort) and h = (1 - alpha) s' / s0 + alpha / c0.
- */
-export function criticalRate(
-  input: LandingInput & { readonly alpha: number },
-  { actorRate }: { readonly actorRate: number },
-): number {
-  const { pGood, pBad, startingCost, q = 1, alpha } = input;
-  const { cost, price } = steeredLanding(input);
-  const startingSuccess = successRate({ pGood, pBad, q: STARTING_Q, cost: startingCost });
-  const curvature = successCurvature({ pGood, pBad, q, cost });
-  const gapSlope = ((1 - alpha) * price) / startingSuccess + alpha / startingCost;
-  return ((actorRate / 3) * (cost * curvature) ** 2) / (4 * price * gapSlope);
-}
-
-function landingAt(input: LandingInput, { cost, price }: { cost: number; price: number }): Landing {
+function landingAt(input: LandingInput, { cost, price }: { cost: number; price: number }): ToyLanding {
   const { pGood, pBad, startingCost, q = 1 } = input;
   const success = successRate({ pGood, pBad, q, cost });
   const startingSuccess = successRate({ pGood, pBad, q: STARTING_Q, cost: startingCost });
@@ -97,7 +82,7 @@ function landingAt(input: LandingInput, { cost, price }: { cost: number; price: 
 }
 
 /** The root of a function that rises with cost and is below 0 at cost 0, to the last bit. */
-function bisect(rising: (cost: number) => number, guess: number): number {
+function rootOf(rising: (cost: number) => number, guess: number): number {
   let low = 0;
   let high = guess;
   while (rising(high) < 0) {
@@ -109,12 +94,7 @@ function bisect(rising: (cost: number) => number, guess: number): number {
       });
     }
   }
-  for (;;) {
-    const middle = (low + high) / 2;
-    if (middle <= low || middle >= high) return high;
-    if (rising(middle) < 0) low = middle;
-    else high = middle;
-  }
+  return lowestTrue((cost) => rising(cost) >= 0, [low, high]);
 }
 
 function checkStart(startingCost: number): void {

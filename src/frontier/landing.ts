@@ -7,6 +7,7 @@ import { HoneError } from '../domain/errors.ts';
 import { statedReference } from '../reward/reference.ts';
 import { relativeGains, requireAlpha } from '../reward/relative-gain.ts';
 import type { Gains, Operating } from '../reward/relative-gain.ts';
+import { lowestTrue } from './bisection.ts';
 import type { Curve } from './smooth-curve.ts';
 
 /**
@@ -83,7 +84,7 @@ export function landSteered(curve: Curve, { base, alpha }: { base: Operating; al
   requireAlpha(alpha);
   const isReached = (cost: number): boolean =>
     (1 - alpha) * (curve.value(cost) / base.success - 1) + alpha * (cost / base.cost - 1) >= 0;
-  return landingAt(curve, { base, cost: bisect(isReached, [0, base.cost]) });
+  return landingAt(curve, { base, cost: lowestTrue(isReached, [0, base.cost]) });
 }
 
 /**
@@ -100,7 +101,7 @@ export function landFixed(curve: Curve, { base, price }: { base: Operating; pric
   if (isTooDear(curve.start)) return landingAt(curve, { base, cost: 0 });
   let end = base.cost;
   while (!isTooDear(end)) end *= 2;
-  return landingAt(curve, { base, cost: bisect(isTooDear, [curve.start, end]) });
+  return landingAt(curve, { base, cost: lowestTrue(isTooDear, [curve.start, end]) });
 }
 
 /** c s'(c) / s(c): the percentage of success that one per cent of cost buys at the base point. */
@@ -116,17 +117,4 @@ function landingAt(curve: Curve, { base, cost }: { base: Operating; cost: number
     ...relativeGains({ success, cost }, base),
     price: curve.slope(cost),
   };
-}
-
-/** The lowest value in the range where a condition that stays true holds, to the last bit; the end when it never does. */
-function bisect(isTrue: (value: number) => boolean, [low, high]: readonly [number, number]): number {
-  if (isTrue(low)) return low;
-  let below = low;
-  let above = high;
-  for (;;) {
-    const middle = below + (above - below) / 2;
-    if (middle <= below || middle >= above) return above;
-    if (isTrue(middle)) above = middle;
-    else below = middle;
-  }
 }

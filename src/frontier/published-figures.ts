@@ -1,6 +1,6 @@
 /**
- * The figures that a study is held against, as data with their sources: the published table, an independent replication
- * of it, and the replication's runs from a wrong starting slope. Facts only, in per cent, efforts low / medium / high.
+ * The figures that a study is held against, as data with their sources: the published table, and an independent prototype's
+ * runs from a wrong starting slope. Facts only, in per cent, efforts low / medium / high.
  */
 
 /** Saving and gain of one method at the last step, by effort, in per cent. */
@@ -35,22 +35,9 @@ export const PUBLISHED: PublishedTable = {
   ],
 };
 
-export const REPLICATION: PublishedTable = {
-  source:
-    'An independent prototype of the recovered configuration: 100 problems x 3 seeds x 1,000 steps, baseline by effort.',
-  rows: [
-    row(null, [-63.2, -16.3, 1.6], [98.2, 41.6, 21.9]),
-    row(0, [27.5, 31, 32.3], [1.7, 0.5, 0.9]),
-    row(0.25, [21.2, 22.7, 21.7], [9.2, 7.9, 7.6]),
-    row(0.5, [14.6, 14.6, 12.9], [16.8, 14.9, 12.9]),
-    row(0.75, [7.5, 6.9, 5.8], [24.8, 21.1, 16.8]),
-    row(1, [0.1, -0.1, 0.1], [32.7, 26.6, 19.7]),
-  ],
-};
-
 /** The starting slope wrong by 3 or 10: a fixed price drifts, steering lands (slowly from a factor of 10). */
 export const WRONG_SLOPE: PublishedTable = {
-  source: 'The same prototype with the starting price wrong by a factor.',
+  source: 'An independent prototype of the recovered configuration, the starting price wrong by a factor.',
   rows: [
     row(null, [87, 74, 64], [-74, -45, -21], 3),
     row(0.5, [20, 15, 13], [9, 15, 13], 3),

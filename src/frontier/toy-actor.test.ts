@@ -22,7 +22,8 @@ import { STARTING_COSTS } from './study-record.ts';
 import type { StudyPlan } from './study-record.ts';
 import { batchGradient, createToyActor, createToyOptimizer, readPolicy } from './toy-actor.ts';
 import type { ToyActor } from './toy-actor.ts';
-import { expectedGradient, rolloutScore, toyProblem } from './toy-task.ts';
+import { rolloutScore } from './rollout-score.fixture.ts';
+import { expectedGradient, toyProblem } from './toy-task.ts';
 
 const BASELINES: readonly StudyPlan['baseline'][] = [
   'none',

@@ -4,10 +4,10 @@ import { describe, expect, it } from 'vitest';
 import { readVectors, vectorError } from '../../test/read-vectors.fixture.ts';
 import { createRandom } from '../domain/ids.ts';
 import type { Random } from '../domain/ids.ts';
+import { rolloutScore } from './rollout-score.fixture.ts';
 import {
   expectedGradient,
   goodActionChance,
-  rolloutScore,
   sigmoid,
   successCurvature,
   successRate,
