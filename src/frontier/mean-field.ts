@@ -5,9 +5,10 @@
  * lambda), then the actor moves, then the prices move by the gains from before the actor's move.
  */
 import { HoneError } from '../domain/errors.ts';
+import { createAscent, createAscentState } from './ascent.ts';
 import { RECORD_COLUMNS, recordedSteps, STARTING_COSTS } from './study-record.ts';
 import type { StudyArm, StudyPlan, StudyRecord, StudyRun } from './study-record.ts';
-import { createToyController, resetController, scheduleRates, updatePrices } from './toy-controller.ts';
+import { createToyController, resetController, updatePrices } from './toy-controller.ts';
 import { toyProblem, toyStart } from './toy-task.ts';
 import type { Candidates } from './toy-task.ts';
 
@@ -41,21 +42,17 @@ export function createMeanField(plan: StudyPlan, arm: StudyArm): (candidates: Ca
       },
     );
   }
-  const { optimizer, beta1, beta2, epsilon } = actor;
   const controller = createToyController(plan, arm);
   const { logPrices, successGains, costSavings } = controller;
-  const rates = scheduleRates(actor, steps);
+  const ascend = createAscent(actor, { steps, firstMoved: isSkillFrozen ? 2 : 0 });
   const recorded = recordedSteps(plan);
   const efforts = STARTING_COSTS.length;
   const columns = RECORD_COLUMNS.length;
   const lowestLogCost = plan.costFloor === null ? -Infinity : Math.log(plan.costFloor);
   const highestLogCost = plan.costCeiling === null ? Infinity : Math.log(plan.costCeiling);
   // The two logits, then log(cost / c0) by effort: relative to the start, so that the first cost gradient is exactly 0.
-  const parameters = new Float64Array(2 + efforts);
-  const gradient = new Float64Array(2 + efforts);
-  const firstMoments = new Float64Array(2 + efforts);
-  const secondMoments = new Float64Array(2 + efforts);
-  const firstMoved = isSkillFrozen ? 2 : 0;
+  const ascent = createAscentState(2 + efforts);
+  const { parameters, gradient, firstMoments, secondMoments } = ascent;
 
   return ({ pGood, pBad }) => {
     const start = toyStart({ pGood, pBad });
@@ -65,8 +62,6 @@ export function createMeanField(plan: StudyPlan, arm: StudyArm): (candidates: Ca
     parameters.fill(0);
     firstMoments.fill(0);
     secondMoments.fill(0);
-    let beta1Power = 1;
-    let beta2Power = 1;
     const values = new Float64Array(recorded.length * columns);
     let row = 0;
 
@@ -101,21 +96,7 @@ export function createMeanField(plan: StudyPlan, arm: StudyArm): (candidates: Ca
 
       gradient[0] = (-rho0 * (1 - rho0) * actionValue) / (2 * efforts);
       gradient[1] = (rho1 * (1 - rho1) * actionValue) / (2 * efforts);
-      const rate = rates[step]!;
-      beta1Power *= beta1;
-      beta2Power *= beta2;
-      for (let index = firstMoved; index < gradient.length; index++) {
-        const slope = gradient[index]!;
-        if (optimizer === 'sgd') {
-          parameters[index]! += rate * slope;
-          continue;
-        }
-        const first = beta1 * firstMoments[index]! + (1 - beta1) * slope;
-        const second = beta2 * secondMoments[index]! + (1 - beta2) * slope * slope;
-        firstMoments[index] = first;
-        secondMoments[index] = second;
-        parameters[index]! += (rate * (first / (1 - beta1Power))) / (Math.sqrt(second / (1 - beta2Power)) + epsilon);
-      }
+      ascend(ascent, step + 1);
       for (let effort = 0; effort < efforts; effort++) {
         const logCost = parameters[2 + effort]!;
         if (logCost < lowestLogCost) parameters[2 + effort] = lowestLogCost;

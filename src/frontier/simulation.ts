@@ -6,9 +6,11 @@
 import { statedReference } from '../reward/reference.ts';
 import { gapOf, relativeGains } from '../reward/relative-gain.ts';
 import type { Operating } from '../reward/relative-gain.ts';
-import { scheduledRate, startSteering, steer } from '../reward/steering.ts';
+import { startSteering, steer } from '../reward/steering.ts';
 import type { SteeringOptions } from '../reward/steering.ts';
 import { HoneError } from '../domain/errors.ts';
+import { createAscent, createAscentState } from './ascent.ts';
+import type { Ascent } from './ascent.ts';
 import { elasticityAt, improveCurve, landFixed, landSteered } from './landing.ts';
 import type { ImprovementLaw, Landing } from './landing.ts';
 import type { Curve, MeasuredCurve } from './smooth-curve.ts';
@@ -77,7 +79,7 @@ export interface EffortSimulation {
 }
 
 const SETTLED = 0.01;
-const ADAM = { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+const ADAM = { optimizer: 'adam', beta1: 0.9, beta2: 0.999, epsilon: 1e-8 } as const;
 
 /**
  * Simulates every effort on one curve. Throws `invalid-config` on a flat curve at an effort (no price fits it), and as
@@ -94,6 +96,8 @@ export function simulateLandings(
 ): EffortSimulation[] {
   const { curve, efforts, points = [] } = input;
   const factors = [...new Set([1, options.slopeError, 1 / options.slopeError])];
+  const { steps, actorRate, controller } = options;
+  const ascend = createAscent({ ...ADAM, rate: actorRate, decay: controller.decay }, { steps });
   return efforts.map(({ effort, cost, startPrice: given }) => {
     const base = { cost, success: curve.value(cost) };
     statedReference(base, { effort });
@@ -123,7 +127,7 @@ export function simulateLandings(
           alpha,
           landing: landSteered(better, { base, alpha }),
           courses: factors.map((startFactor) =>
-            runCourse(curve, { base, alpha, percent, startPrice, startFactor }, options),
+            runCourse(curve, { base, alpha, percent, startPrice, startFactor, ascend }, options),
           ),
         })),
       ),
@@ -158,33 +162,28 @@ function whyFlat(
  */
 function runCourse(
   curve: Curve,
-  run: { base: Operating; alpha: number; percent: number; startPrice: number; startFactor: number },
+  run: { base: Operating; alpha: number; percent: number; startPrice: number; startFactor: number; ascend: Ascent },
   options: SimulationOptions,
 ): Course {
-  const { base, alpha, percent, startPrice, startFactor } = run;
-  const { steps, law, halfLifeSteps, actorRate, controller } = options;
+  const { base, alpha, percent, startPrice, startFactor, ascend } = run;
+  const { steps, law, halfLifeSteps, controller } = options;
   const costs = new Float64Array(steps + 1);
   const prices = new Float64Array(steps + 1);
   const gaps = new Float64Array(steps + 1);
-  let logCost = Math.log(base.cost);
+  const ascent = createAscentState(1);
+  ascent.parameters[0] = Math.log(base.cost);
   let state = startSteering(startPrice * startFactor);
-  let [mean, square] = [0, 0];
   for (let step = 0; ; step++) {
     const better = improveCurve(curve, { law, percent: percent * (1 - 2 ** (-step / halfLifeSteps)) });
-    const cost = Math.exp(logCost);
+    const cost = Math.exp(ascent.parameters[0] ?? Number.NaN);
     const price = Math.exp(state.logPrice);
     const gap = gapOf(relativeGains({ success: better.value(cost), cost }, base), alpha);
     costs[step] = cost;
     prices[step] = price;
     gaps[step] = gap;
     if (step === steps) break;
-    const gradient = cost * (better.slope(cost) - price);
-    mean = ADAM.beta1 * mean + (1 - ADAM.beta1) * gradient;
-    square = ADAM.beta2 * square + (1 - ADAM.beta2) * gradient * gradient;
-    const update = step + 1;
-    const direction = mean / (1 - ADAM.beta1 ** update);
-    const size = Math.sqrt(square / (1 - ADAM.beta2 ** update)) + ADAM.epsilon;
-    logCost += (scheduledRate({ rate: actorRate, decay: controller.decay }, update) * direction) / size;
+    ascent.gradient[0] = cost * (better.slope(cost) - price);
+    ascend(ascent, step + 1);
     state = steer(state, gap, controller).state;
   }
   return { startFactor, costs, prices, gaps, ...settling(gaps) };

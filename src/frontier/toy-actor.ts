@@ -3,21 +3,18 @@
  * suffice because within a cell the scores take two forms, a - rho and (K - c) / (1 + c), and the reward S - lambda K is
  * linear; the tests compare with a loop over rollouts. Nothing is allocated in a step.
  */
+import { createAscent, createAscentState } from './ascent.ts';
+import type { AscentState } from './ascent.ts';
 import { TALLY, TALLY_COLUMNS } from './rollout-sampler.ts';
 import { STARTING_COSTS, STUDY_EFFORTS } from './study-record.ts';
 import type { StudyPlan } from './study-record.ts';
-import { scheduleRates } from './toy-controller.ts';
 
 const EFFORTS = STUDY_EFFORTS.length;
 /** Two logits, then log(cost / starting cost) by effort. */
 const PARAMETERS = 2 + EFFORTS;
 
-export interface ToyActor {
-  /** The action's logits for inputs 0 and 1, then log(c / c0) by effort; all 0 before training. */
-  readonly parameters: Float64Array;
-  readonly gradient: Float64Array;
-  readonly firstMoments: Float64Array;
-  readonly secondMoments: Float64Array;
+/** Parameters are the action's logits for inputs 0 and 1, then log(c / c0) by effort; all 0 before training. */
+export interface ToyActor extends AscentState {
   /** rho and c that `parameters` stand for: what the sampler reads. `readPolicy` keeps them in step. */
   readonly actionChances: Float64Array;
   readonly costs: Float64Array;
@@ -28,10 +25,7 @@ export interface ToyActor {
 
 export function createToyActor(): ToyActor {
   const actor = {
-    parameters: new Float64Array(PARAMETERS),
-    gradient: new Float64Array(PARAMETERS),
-    firstMoments: new Float64Array(PARAMETERS),
-    secondMoments: new Float64Array(PARAMETERS),
+    ...createAscentState(PARAMETERS),
     actionChances: new Float64Array(2),
     costs: new Float64Array(EFFORTS),
     successes: new Float64Array(EFFORTS),
@@ -117,35 +111,17 @@ export interface ToyOptimizer {
   step(actor: ToyActor, update: number): void;
 }
 
-/** Plain gradient ascent, or Adam with its bias corrections; a frozen skill or a bound on cost is kept here. */
+/** The plan's steps uphill; a frozen skill or a bound on cost is kept here. */
 export function createToyOptimizer(
   plan: Pick<StudyPlan, 'actor' | 'steps' | 'isSkillFrozen' | 'costFloor' | 'costCeiling'>,
 ): ToyOptimizer {
-  const { optimizer, beta1, beta2, epsilon } = plan.actor;
-  const rates = scheduleRates(plan.actor, plan.steps);
-  const corrections1 = Float64Array.from(rates, (_, index) => 1 - beta1 ** (index + 1));
-  const corrections2 = Float64Array.from(rates, (_, index) => 1 - beta2 ** (index + 1));
-  const firstMoved = plan.isSkillFrozen ? 2 : 0;
+  const ascend = createAscent(plan.actor, { steps: plan.steps, firstMoved: plan.isSkillFrozen ? 2 : 0 });
   const lowest = plan.costFloor === null ? -Infinity : Math.log(plan.costFloor);
   const highest = plan.costCeiling === null ? Infinity : Math.log(plan.costCeiling);
   return {
     step(actor, update) {
-      const { parameters, gradient, firstMoments, secondMoments } = actor;
-      const rate = rates[update - 1]!;
-      const correction1 = corrections1[update - 1]!;
-      const correction2 = corrections2[update - 1]!;
-      for (let index = firstMoved; index < PARAMETERS; index++) {
-        const slope = gradient[index]!;
-        if (optimizer === 'sgd') {
-          parameters[index]! += rate * slope;
-          continue;
-        }
-        const first = beta1 * firstMoments[index]! + (1 - beta1) * slope;
-        const second = beta2 * secondMoments[index]! + (1 - beta2) * slope * slope;
-        firstMoments[index] = first;
-        secondMoments[index] = second;
-        parameters[index]! += (rate * (first / correction1)) / (Math.sqrt(second / correction2) + epsilon);
-      }
+      const { parameters } = actor;
+      ascend(actor, update);
       for (let index = 2; index < PARAMETERS; index++) {
         parameters[index] = Math.min(highest, Math.max(lowest, parameters[index]!));
       }
