@@ -4,7 +4,7 @@
  */
 import { escapeHtml } from '../eval/charts.ts';
 import { describeFit, fitTables, oneOf } from './fit-tables.ts';
-import { renderFrontierPage } from './frontier-page.ts';
+import { renderFrontierPage, renderScrolling } from './frontier-page.ts';
 import type { EffortFit, FrontierFile } from './frontier-file.ts';
 import { smoothCurve } from './smooth-curve.ts';
 import { renderFigure, renderFigureTable, renderStandaloneSvg } from './xy-chart.ts';
@@ -27,13 +27,13 @@ const ESTIMATES = [
 export function renderFitReport(fit: FrontierFile): string {
   const { source, efforts, resamples, seed, cost, rewardTerm } = fit;
   const tables = fitTables(fit).map(
-    (table) => `<h3>${escapeHtml(table.title)}</h3><div class="scroll" tabindex="0">${renderFigureTable(table)}</div>`,
+    (table) => `<h3>${escapeHtml(table.title)}</h3>${renderScrolling(renderFigureTable(table))}`,
   );
   const figures = [frontierFigure(fit), slopeFigure(fit)].map((figure) => renderFigure(figure));
   const use =
     rewardTerm === null
       ? `<p>${escapeHtml(rewardAdvice(fit))}</p>`
-      : `<p>A term for <code>reward.terms</code> in a run's config, with these starting prices; set <code>alpha</code> to the share of the improvement that is to be success.</p><div class="scroll" tabindex="0"><pre>${escapeHtml(JSON.stringify(rewardTerm, null, 2))}</pre></div>`;
+      : `<p>A term for <code>reward.terms</code> in a run's config, with these starting prices; set <code>alpha</code> to the share of the improvement that is to be success.</p>${renderScrolling(`<pre>${escapeHtml(JSON.stringify(rewardTerm, null, 2))}</pre>`)}`;
   return renderFrontierPage({
     title: 'The frontier of a policy',
     subtitle: `Fitted to ${source}`,

@@ -17,4 +17,5 @@ export const FRONTIER_PAGE_STYLE = [
   '.xy{margin-bottom:16px}.xy .chart{margin-top:0}.panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:14px 20px;align-items:start}.panels>.chart{max-width:520px}',
   '.lead{max-width:88ch;margin-bottom:14px}.small{font-size:13px}.compared thead tr:first-child th{text-align:center}.compared thead tr:first-child th:first-child{text-align:left}.compared .first>*{border-top:2px solid var(--line)}td.soft{color:var(--soft)}.compared td{position:relative}.compared td i{position:absolute;font-style:normal}',
   '.keys{display:flex;flex-wrap:wrap;gap:3px 16px;list-style:none;margin:0 0 10px;padding:0;font-size:13px}.keys li{display:flex;align-items:center;gap:6px}.keys svg{flex:none}',
+  '.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:16px}.pair .xy{margin:0}pre{margin:0;padding:12px 14px;font-size:13px;line-height:1.45}',
 ].join('');

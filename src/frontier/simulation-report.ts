@@ -4,7 +4,7 @@
  */
 import { escapeHtml } from '../eval/charts.ts';
 import { costLabel } from './fit-report.ts';
-import { renderFrontierPage } from './frontier-page.ts';
+import { renderFrontierPage, renderScrolling } from './frontier-page.ts';
 import { improveCurve } from './landing.ts';
 import type { Course, EffortSimulation, SteeredOutcome } from './simulation.ts';
 import {
@@ -44,9 +44,9 @@ export function renderSimulationReport(simulation: Simulation): string {
     return {
       title: `If training brings ${improvementName(percent, options.law)}`,
       html: [
-        `<h3>${escapeHtml(landings.title)}</h3><div class="scroll" tabindex="0">${renderFigureTable(landings)}</div>`,
+        `<h3>${escapeHtml(landings.title)}</h3>${renderScrolling(renderFigureTable(landings))}`,
         ...figures.map((figure) => renderFigure(figure)),
-        `<details><summary>${escapeHtml(settling.title)}</summary><div class="scroll" tabindex="0">${renderFigureTable(settling)}</div></details>`,
+        `<details><summary>${escapeHtml(settling.title)}</summary>${renderScrolling(renderFigureTable(settling))}</details>`,
       ].join(''),
     };
   });

@@ -4,8 +4,7 @@
  * how steering got there. Words are made from the numbers, never written by hand.
  */
 import { escapeHtml } from '../eval/charts.ts';
-import { PAGE_STYLE } from '../eval/report-style.ts';
-import { FRONTIER_PAGE_STYLE, XY_CHART_STYLE } from './frontier-style.ts';
+import { renderDefinitions, renderFrontierPage, renderScrolling } from './frontier-page.ts';
 import { PUBLISHED } from './published-figures.ts';
 import { mainArms } from './study-arms.ts';
 import { priceFigure, trajectoryFigure, wrongPriceFigure } from './study-courses.ts';
@@ -14,7 +13,6 @@ import type { DecaySchedule, StudyPlan, StudyRecord } from './study-record.ts';
 import type { StudySummary } from './study-summary.ts';
 import { compareWithPublished, compareWrongPrices, fixed, renderComparisonTable } from './study-table.ts';
 import { describeStudy } from './study-words.ts';
-import type { StudyWords } from './study-words.ts';
 import { renderFigure, renderFigureTable, renderStandaloneSvg } from './xy-chart.ts';
 import { formatNumber } from './xy-scale.ts';
 
@@ -36,33 +34,38 @@ export function renderStudyReport(input: StudyReportInput): string {
   const { rows, obstacle } = compareWithPublished(summary, plan);
   const wrong = wrongPriceFigure(record);
   const isSteered = mainArms(plan).some(({ arm }) => arm.rule.kind === 'steered');
-  const title = 'Steering along the success-cost frontier';
-  const sections = [
-    section('What it says', renderWords(describeStudy(input))),
-    section('Where each rule lands', renderFigure(gainAgainstSaving(record))),
-    section('Beside the published figures', renderPublished(rows, obstacle) + renderAveraged(summary, plan)),
-    section(
-      'How it gets there',
-      [...(isSteered ? [priceFigure(record)] : []), trajectoryFigure(record)].map(renderFigure).join(''),
-    ),
-    wrong === undefined
-      ? ''
-      : section('A wrong starting price', renderFigure(wrong) + renderWrongPrices(summary, plan)),
-    section(
-      'Order and direction',
-      renderFigure(directionFigure(record)) + renderOrder(summary) + renderDirections(summary, plan),
-    ),
-    section('How it was run', definitions(runFacts(input))),
-    section('Where it is', definitions(files.map(({ name, path }) => ({ name, value: path, isCode: true })))),
-  ];
-  return [
-    '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-    '<meta name="viewport" content="width=device-width,initial-scale=1">',
-    `<title>${title} · hone frontier study</title><style>${PAGE_STYLE}${XY_CHART_STYLE}${FRONTIER_PAGE_STYLE}</style></head><body>`,
-    `<header><h1>${title}</h1><p class="soft">A study on a toy task whose frontier is known in closed form${input.form === 'mean-field' ? ', followed as expectations without sampling' : ''}.</p></header>`,
-    `<main>${sections.join('')}</main>`,
-    '<footer class="soft">Made by hone frontier study from the recorded runs alone.</footer></body></html>\n',
-  ].join('');
+  const { lead, findings } = describeStudy(input);
+  return renderFrontierPage({
+    title: 'Steering along the success-cost frontier',
+    subtitle: `A study on a toy task whose frontier is known in closed form${input.form === 'mean-field' ? ', followed as expectations without sampling' : ''}.`,
+    lead,
+    verdicts: findings,
+    sections: [
+      { title: 'Where each rule lands', html: renderFigure(gainAgainstSaving(record)) },
+      {
+        title: 'Beside the published figures',
+        html: renderPublished(rows, obstacle) + renderAveraged(summary, plan),
+      },
+      {
+        title: 'How it gets there',
+        html: [...(isSteered ? [priceFigure(record)] : []), trajectoryFigure(record)].map(renderFigure).join(''),
+      },
+      {
+        title: 'A wrong starting price',
+        html: wrong === undefined ? '' : renderFigure(wrong) + renderWrongPrices(summary, plan),
+      },
+      {
+        title: 'Order and direction',
+        html: renderFigure(directionFigure(record)) + renderOrder(summary) + renderDirections(summary, plan),
+      },
+      { title: 'How it was run', html: renderDefinitions(runFacts(input)) },
+      {
+        title: 'Where it is',
+        html: renderDefinitions(files.map(({ name, path }) => ({ name, value: path, isCode: true }))),
+      },
+    ],
+    footer: 'Made by hone frontier study from the recorded runs alone.',
+  });
 }
 
 /** Gain against saving as one SVG file, for documents. */
@@ -77,7 +80,7 @@ function renderPublished(rows: Parameters<typeof renderComparisonTable>[0], obst
       : `This plan is not the published one: ${obstacle}. Differences are therefore not marked.`;
   const intervals =
     'Per cent of the start, mean over problems. ± seeds is half of the 95 % interval over seeds with the problems fixed, ± problems the same for problems drawn anew. The closed form is where training would end with the skill fully learned.';
-  return `<p>${escapeHtml(intervals)} ${escapeHtml(marks)}</p>${scroll(renderComparisonTable(rows, { compared: 'published', hasSeeds: true }))}<p class="soft small">Published: ${escapeHtml(PUBLISHED.source)}</p>`;
+  return `<p>${escapeHtml(intervals)} ${escapeHtml(marks)}</p>${renderScrolling(renderComparisonTable(rows, { compared: 'published', hasSeeds: true }))}<p class="soft small">Published: ${escapeHtml(PUBLISHED.source)}</p>`;
 }
 
 /** Low effort goes on ringing, so the mean over the end of training says more than the last step there. */
@@ -97,24 +100,14 @@ function renderAveraged({ arms }: StudySummary, plan: StudyPlan): string {
     'gain %, last step',
     'gain %, averaged',
   ];
-  return `<details><summary>The same, averaged over the last fifth of training</summary>${scroll(renderFigureTable({ heads, rows }))}</details>`;
-}
-
-function renderWords({ lead, findings }: StudyWords): string {
-  const items = findings.map((sentence) => `<li>${unbroken(sentence)}</li>`);
-  return `<p class="lead">${unbroken(lead)}</p><ul class="verdict">${items.join('')}</ul>`;
-}
-
-/** A number stays on one line with its unit, and α with its value. */
-function unbroken(text: string): string {
-  return escapeHtml(text).replaceAll(' %', '\u00a0%').replaceAll('α = ', 'α\u00a0=\u00a0');
+  return `<details><summary>The same, averaged over the last fifth of training</summary>${renderScrolling(renderFigureTable({ heads, rows }))}</details>`;
 }
 
 function renderWrongPrices(summary: StudySummary, plan: StudyPlan): string {
   const rows = compareWrongPrices(summary, plan);
   const caption =
     'The reference for a price that is right (×1) is the published table. For a wrong one it is an independent prototype of the same study, whose figures are rounded to whole points.';
-  return `<h3>Where they end</h3><p>${escapeHtml(caption)}</p>${scroll(renderComparisonTable(rows, { compared: 'reference', hasSeeds: false }))}`;
+  return `<h3>Where they end</h3><p>${escapeHtml(caption)}</p>${renderScrolling(renderComparisonTable(rows, { compared: 'reference', hasSeeds: false }))}`;
 }
 
 function renderOrder({ order }: StudySummary): string {
@@ -124,7 +117,7 @@ function renderOrder({ order }: StudySummary): string {
     formatNumber(strictShare, 'percent', 0),
     formatNumber(endsShare, 'percent', 0),
   ]);
-  return `<h3>Share of problems where a larger α brings more success for less saving</h3>${scroll(renderFigureTable({ heads: ['effort', 'at every α', 'largest against smallest'], rows }))}`;
+  return `<h3>Share of problems where a larger α brings more success for less saving</h3>${renderScrolling(renderFigureTable({ heads: ['effort', 'at every α', 'largest against smallest'], rows }))}`;
 }
 
 function renderDirections({ arms }: StudySummary, plan: StudyPlan): string {
@@ -156,7 +149,7 @@ function renderDirections({ arms }: StudySummary, plan: StudyPlan): string {
     'got dearer',
     'largest |ln price change|',
   ];
-  return `<h3>Direction, price and cost of every arm</h3><p>Directions count problems that moved by more than 5 %; 0° saves cost only, 90° gains success only. Got dearer is the share of problems that cost more at the last step than at the start.</p>${scroll(renderFigureTable({ heads, rows }))}`;
+  return `<h3>Direction, price and cost of every arm</h3><p>Directions count problems that moved by more than 5 %; 0° saves cost only, 90° gains success only. Got dearer is the share of problems that cost more at the last step than at the start.</p>${renderScrolling(renderFigureTable({ heads, rows }))}`;
 }
 
 function runFacts({ record, summary, form, facts }: StudyReportInput): { name: string; value: string }[] {
@@ -200,22 +193,4 @@ function runFacts({ record, summary, form, facts }: StudyReportInput): { name: s
 
 function describeSchedule({ rate, decay }: DecaySchedule): string {
   return decay === null ? `${rate}, constant` : `${rate} × (1 + (t − 1) / ${decay.steps})^−${decay.power}`;
-}
-
-function section(title: string, body: string): string {
-  return `<section><h2>${escapeHtml(title)}</h2>${body}</section>`;
-}
-
-function scroll(table: string): string {
-  return `<div class="scroll" tabindex="0">${table}</div>`;
-}
-
-function definitions(
-  entries: readonly { readonly name: string; readonly value: string; readonly isCode?: boolean }[],
-): string {
-  const items = entries.map(({ name, value, isCode = false }) => {
-    const text = isCode ? `<code>${escapeHtml(value)}</code>` : escapeHtml(value);
-    return `<div><dt>${escapeHtml(name)}</dt><dd>${text}</dd></div>`;
-  });
-  return `<dl class="facts">${items.join('')}</dl>`;
 }

@@ -10,6 +10,7 @@ import { factorName, mainArms, slopeErrorArms } from './study-arms.ts';
 import { STUDY_EFFORTS } from './study-record.ts';
 import type { StudyArm, StudyPlan } from './study-record.ts';
 import type { Estimate, StudySummary } from './study-summary.ts';
+import { renderTextTable } from './text-table.ts';
 import { TOY_PROBLEM_COUNT } from './toy-task.ts';
 
 /** One figure, in per cent. */
@@ -37,8 +38,6 @@ export interface Comparison {
   readonly obstacle: string | undefined;
 }
 
-/** Of the five columns of a figure in the text table. */
-const FIGURE_WIDTHS = [8, 6, 7, 7, 7] as const;
 const PUBLISHED_STEPS = 1000;
 const PUBLISHED_BATCH = 1024;
 
@@ -70,17 +69,17 @@ export function compareWrongPrices(summary: StudySummary, plan: StudyPlan): Comp
 export function renderStudyTable(summary: StudySummary, plan: StudyPlan): string {
   const { rows, obstacle } = compareWithPublished(summary, plan);
   const wrong = compareWrongPrices(summary, plan).filter(({ name }) => !name.endsWith('×1'));
-  const width = Math.max(12, ...[...rows, ...wrong].map(({ name }) => name.length + 1));
-  const line = ({ name, effort, saving, gain, logPriceChange }: ComparedRow): string =>
-    [
-      name.padEnd(width),
-      (STUDY_EFFORTS[effort] ?? '').padEnd(7),
-      textFigure(saving),
-      textFigure(gain),
-      ascii(fixed(logPriceChange.mean, 2)).padStart(6),
-    ].join('');
-  const columns = (first: string): string => layOut([`${first} `, 'seeds', 'probl.', 'publ.', 'q = 1'], FIGURE_WIDTHS);
-  const head = `${'per cent'.padEnd(width)}${'effort'.padEnd(7)}${columns('saving')}${columns('gain')}${'ln λ'.padStart(6)}`;
+  const cellsOf = ({ name, effort, saving, gain, logPriceChange }: ComparedRow): string[] => [
+    name,
+    STUDY_EFFORTS[effort] ?? '',
+    ...textCells(saving),
+    ...textCells(gain),
+    ascii(fixed(logPriceChange.mean, 2)),
+  ];
+  const columns = (first: string): string[] => [`${first} `, 'seeds', 'probl.', 'publ.', 'q = 1'];
+  const heads = ['per cent', 'effort', ...columns('saving'), ...columns('gain'), 'ln λ'];
+  const lines = renderTextTable(heads, [...rows, ...wrong].map(cellsOf), { leftColumns: 2, gap: 1 }).split('\n');
+  const mainLines = 1 + rows.length;
   const notes = [
     'seeds, probl.: half of the 95 % interval from seeds, and between problems; q = 1: closed form;',
     'ln λ: mean logarithm of the price over its start',
@@ -89,8 +88,8 @@ export function renderStudyTable(summary: StudySummary, plan: StudyPlan): string
       : `The published figures belong to another plan: ${obstacle}.`,
   ];
   const wrongLines =
-    wrong.length === 0 ? [] : ['', 'from a wrong starting price (publ.: a prototype)', ...wrong.map(line)];
-  return [head, ...rows.map(line), ...wrongLines, '', ...notes].join('\n');
+    wrong.length === 0 ? [] : ['', 'from a wrong starting price (publ.: a prototype)', ...lines.slice(mainLines)];
+  return [...lines.slice(0, mainLines), ...wrongLines, '', ...notes].join('\n');
 }
 
 /** The rows as HTML, to be wrapped in a scrolling box; `compared` heads the column of the figures beside. */
@@ -169,32 +168,15 @@ function cells(figure: ComparedFigure, hasSeeds: boolean): string {
   return `${own}${soft.join('')}<td>${fixed(published, 1)}</td><td>${fixed(closedForm, 1)}</td>`;
 }
 
-function textFigure({
-  mean,
-  seedHalfWidth,
-  problemHalfWidth,
-  published,
-  closedForm,
-  isBeyondSeeds,
-}: ComparedFigure): string {
-  const mark = isBeyondSeeds ? '*' : ' ';
-  const parts = [
-    `${fixed(mean, 1)}${mark}`,
+function textCells(figure: ComparedFigure): string[] {
+  const { mean, seedHalfWidth, problemHalfWidth, published, closedForm, isBeyondSeeds } = figure;
+  return [
+    `${fixed(mean, 1)}${isBeyondSeeds ? '*' : ' '}`,
     `±${fixed(seedHalfWidth, 1)}`,
     `±${fixed(problemHalfWidth, 1)}`,
     fixed(published, 1),
     fixed(closedForm, 1),
-  ];
-  return ascii(
-    layOut(
-      parts.map((part) => part.replace('±–', '–')),
-      FIGURE_WIDTHS,
-    ),
-  );
-}
-
-function layOut(parts: readonly string[], widths: readonly number[]): string {
-  return parts.map((part, index) => part.padStart(widths[index] ?? 0)).join('');
+  ].map((cell) => ascii(cell.replace('±–', '–')));
 }
 
 /** A terminal's fonts and a reader's search know the plain minus. */

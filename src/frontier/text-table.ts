@@ -1,14 +1,24 @@
-/** A table as plain text for a terminal: the first column to the left, the others to the right, two spaces between. */
+/** Tables and sentences as plain text for a terminal. */
 
-/** All rows have as many cells as `heads`. Ends without a line break. */
-export function renderTextTable(heads: readonly string[], rows: readonly (readonly string[])[]): string {
+/**
+ * The first `leftColumns` columns to the left, the others to the right, `gap` spaces between. All rows have as many cells as
+ * `heads`. Ends without a line break.
+ */
+export function renderTextTable(
+  heads: readonly string[],
+  rows: readonly (readonly string[])[],
+  { leftColumns = 1, gap = 2 }: { readonly leftColumns?: number; readonly gap?: number } = {},
+): string {
   const all = [heads, ...rows];
   const widths = heads.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
   return all
     .map((row) =>
       row
-        .map((cell, column) => (column === 0 ? cell.padEnd(widths[column] ?? 0) : cell.padStart(widths[column] ?? 0)))
-        .join('  ')
+        .map((cell, column) => {
+          const width = widths[column] ?? 0;
+          return column < leftColumns ? cell.padEnd(width) : cell.padStart(width);
+        })
+        .join(' '.repeat(gap))
         .trimEnd(),
     )
     .join('\n');
