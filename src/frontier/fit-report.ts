@@ -183,7 +183,8 @@ function slopeFigure(fit: FrontierFile): Figure {
     layers.push({ kind: 'error-bars', look, points }, { kind: 'marks', look, points, size: 3.6 });
   }
   const below = hidden.length === 0 ? '' : ` Not above 0, and so not on this axis: ${hidden.join('; ')}.`;
-  const left = costless.length === 0 ? '' : ` ${costless.join(' and ')} costs nothing, and is in the table only.`;
+  const left =
+    costless.length === 0 ? '' : ` Nothing is spent at ${costless.join(' and ')}, which is in the table only.`;
   return {
     id: 'slopes',
     title: 'What one more unit of cost buys',

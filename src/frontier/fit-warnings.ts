@@ -3,6 +3,7 @@
  * that buy nothing, what could not be measured, and what to evaluate next where an effort has no price.
  */
 import type { Interval } from '../domain/statistics.ts';
+import { LEAST_TASKS, tasksForSlope } from '../reward/slope-band.ts';
 import type { SlopeEstimate } from '../reward/slope.ts';
 import type { EvaluationRecord } from './evaluation-records.ts';
 import type { EffortFit } from './frontier-file.ts';
@@ -40,6 +41,11 @@ export function fitWarnings(input: {
   if (unpaired > 0)
     warnings.push(
       `${unpaired} of ${new Set(records.map(({ taskId }) => taskId)).size} tasks were not tried at every effort: differences between efforts are then partly differences between tasks. Evaluate the same tasks at all efforts.`,
+    );
+  const small = efforts.filter(({ tasks }) => tasks < LEAST_TASKS).map(({ effort, tasks }) => `${effort} ${tasks}`);
+  if (small.length > 0)
+    warnings.push(
+      `Slopes are not measured on fewer than ${LEAST_TASKS} tasks, as no band says how far they can be trusted: ${small.join(', ')}. Evaluate on more tasks.`,
     );
   warnings.push(...slopeWarnings(efforts, slopes));
   for (const { effort, dominated, startingPrice } of efforts) {
@@ -83,7 +89,7 @@ export function missingPrices(efforts: readonly EffortFit[]): { what: string; cu
 function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEstimate[]): string[] {
   const troubles = efforts.map(({ reference, slopes: { withinTask, pooled, acrossEfforts } }, index) => {
     const slope = slopes[index];
-    if (reference === null) return 'none';
+    if (reference === null || (slope?.tasks ?? 0) < LEAST_TASKS) return 'none';
     if (withinTask === null) return slope?.rollouts === slope?.tasks ? 'single' : 'few';
     if (withinTask.high < 0 || (withinTask.estimate < 0 && (pooled?.estimate ?? 0) > 0)) return 'stops';
     if (withinTask.estimate > 0 && (pooled?.estimate ?? 0) < 0) return 'hard-tasks';
@@ -119,16 +125,12 @@ function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEsti
   ].filter((sentence) => sentence !== undefined);
 }
 
-/** The half-width of a band shrinks with the square root of the number of tasks. */
+/** By the estimate that needs fewest, in tens; undefined where no number of tasks is known to help. */
 function tasksNeeded({ tasks, slopes }: EffortFit): number | undefined {
   const needs = [slopes.acrossEfforts, slopes.withinTask]
-    .filter((slope) => slope !== null)
-    .filter(({ estimate }) => estimate > 0)
-    .map(({ estimate, low, high }) => {
-      const half = Math.max((high - low) / 2, estimate - low);
-      return Math.ceil((tasks * (half / estimate) ** 2 * 1.2) / 10) * 10;
-    });
-  return needs.length === 0 ? undefined : Math.max(Math.min(...needs), tasks + 10);
+    .map((slope) => (slope === null ? undefined : tasksForSlope(slope, tasks)))
+    .filter((need) => need !== undefined);
+  return needs.length === 0 ? undefined : 10 * Math.ceil(Math.min(...needs) / 10);
 }
 
 function countUnpaired(records: readonly EvaluationRecord[], efforts: number): number {

@@ -161,24 +161,36 @@ describe('fitFrontier', () => {
     expect(parseFrontierFile(JSON.parse(JSON.stringify(fit)), 'frontier.json')).toEqual(fit);
     const page = renderFitReport(fit);
     expect(page).not.toMatch(/NaN|Infinity/u);
-    expect(page).toContain('none costs nothing, and is in the table only');
+    expect(page).toContain('Nothing is spent at none, which is in the table only');
     const input = parseCurve(JSON.stringify(fit), 'frontier.json');
     expect(input.efforts.map(({ effort }) => effort)).toEqual(['low', 'medium', 'high']);
     // Alone it leaves nothing to steer.
     expect(() => fitText(without('none'), { cost: 'turns' })).toThrow(/mean cost .* at effort none is 0/u);
   });
 
-  it('measures no slope within tasks from few tasks, and says from how many', () => {
-    const rollouts = [1, 2, 3].flatMap((cost) =>
-      Array.from({ length: 9 }, (_, task) =>
-        JSON.stringify({ task: `t${task}`, effort: 'low', success: (task % 2) * 0.1 + 0.1 * cost, cost }),
-      ),
-    );
-    const fit = fitText(rollouts.join('\n'));
-    expect(fit.efforts[0]).toMatchObject({ slopes: { withinTask: null }, startingPrice: null });
-    expect(fit.warnings.join(' ')).toContain('to say how far it can be trusted: low 9 of 9. Give each task several');
-    expect(renderFitText(fit)).toContain('not measured');
-    expect(missingPrices(fit.efforts)?.what).toContain('cannot be measured within tasks');
+  it('measures no slope from few tasks, and says from how many', () => {
+    const evaluate = (tasks: number, constant = 0): FrontierFile => {
+      const lines = [1, 2, 3].flatMap((cost) =>
+        Array.from({ length: tasks }, (_, task) =>
+          JSON.stringify({
+            task: `t${task}`,
+            effort: 'low',
+            success: (task % 2) * 0.1 + 0.1 * cost,
+            cost: task < constant ? 2 : cost,
+          }),
+        ),
+      );
+      return fitText(lines.join('\n'));
+    };
+    const small = evaluate(9);
+    expect(small.efforts[0]).toMatchObject({ slopes: { withinTask: null, pooled: null }, startingPrice: null });
+    expect(small.warnings.join(' ')).toContain('Slopes are not measured on fewer than 10 tasks');
+    expect(renderFitText(small)).toContain('not measured');
+    expect(missingPrices(small.efforts)?.what).toContain('cannot be measured within tasks');
+    const few = evaluate(14, 5);
+    expect(few.efforts[0]?.slopes).toMatchObject({ withinTask: null, pooled: { estimate: expect.any(Number) } });
+    expect(few.warnings.join(' ')).toContain('to say how far it can be trusted: low 9 of 14. Give each task several');
+    expect(evaluate(14).efforts[0]?.slopes.withinTask?.estimate).toBeCloseTo(0.1, 12);
   });
 
   it('names efforts that others beat, with how sure that is', () => {

@@ -7,8 +7,8 @@ import { bootstrapIntervals, weightedSum } from '../domain/statistics.ts';
 import type { Interval } from '../domain/statistics.ts';
 import { slopesAcrossEfforts } from '../reward/concave-fit.ts';
 import { measureReference, rolloutsForError } from '../reward/reference.ts';
+import { LEAST_TASKS } from '../reward/slope-band.ts';
 import { measureSlope } from '../reward/slope.ts';
-import type { SlopeEstimate } from '../reward/slope.ts';
 import { frontierTermSchema } from '../reward/terms.ts';
 import type { CostOption, EvaluationRecord } from './evaluation-records.ts';
 import { fitWarnings } from './fit-warnings.ts';
@@ -28,8 +28,6 @@ export interface FitOptions {
 const ALPHAS = [0, 0.25, 0.5, 0.75, 1];
 /** One point of gap. */
 const GAP_ERROR = 0.01;
-/** Tasks whose rollouts differ in cost; a band over fewer is too narrow far too often. */
-const LEAST_USABLE_TASKS = 10;
 const GRID = 60;
 
 /**
@@ -56,9 +54,8 @@ export function fitFrontier(records: readonly EvaluationRecord[], options: FitOp
   const slopes = groups.map((group) => measureSlope(group.records, { seed, resamples }));
   const efforts = groups.map(({ effort, records: members, reference }, index): EffortFit => {
     const slope = slopes[index];
-    const withinTask =
-      slope !== undefined && slope.usableTasks >= LEAST_USABLE_TASKS ? bandOrNull(slope.withinTask) : null;
-    const acrossEfforts = bandOrNull(across[effort]);
+    const withinTask = bandOrNull(slope?.withinTask, slope?.usableTasks);
+    const acrossEfforts = bandOrNull(across[effort], slope?.tasks);
     const dominators = resampled.dominators[index] ?? [];
     return {
       effort,
@@ -75,7 +72,7 @@ export function fitFrontier(records: readonly EvaluationRecord[], options: FitOp
               alpha,
               rollouts: rolloutsForError(reference, { alpha, gapError: GAP_ERROR }),
             })),
-      slopes: { withinTask, pooled: bandOrNull(slope?.pooled), acrossEfforts },
+      slopes: { withinTask, pooled: bandOrNull(slope?.pooled, slope?.tasks), acrossEfforts },
       dominated:
         dominators.length === 0
           ? null
@@ -229,8 +226,9 @@ function curveValues(
 
 const NOTHING: Interval = { estimate: Number.NaN, low: Number.NaN, high: Number.NaN };
 
-function bandOrNull(interval: SlopeEstimate['withinTask'] | undefined): Interval | null {
-  if (interval === undefined) return null;
+/** Null where there is no finite band, and where fewer tasks than a price may start from stand behind it. */
+function bandOrNull(interval: Interval | undefined, tasks = 0): Interval | null {
+  if (interval === undefined || tasks < LEAST_TASKS) return null;
   const { estimate, low, high } = interval;
   return [estimate, low, high].every((value) => Number.isFinite(value)) ? { estimate, low, high } : null;
 }

@@ -24,11 +24,11 @@ export function renderTextTable(
     .join('\n');
 }
 
-/** Breaks a sentence at spaces, but not before a %; lines after the first are indented by two. */
+/** Breaks a sentence at spaces, but not before a % nor inside `α = 1`; lines after the first are indented by two. */
 export function wrapText(text: string, width = 100): string {
   const lines: string[] = [];
   let line = '';
-  for (const word of text.split(/ (?!%)/u)) {
+  for (const word of text.split(/(?<!α|α =) (?!%)/u)) {
     if (line.trim() !== '' && line.length + 1 + word.length > width) {
       lines.push(line);
       line = `  ${word}`;
