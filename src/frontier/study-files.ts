@@ -121,7 +121,8 @@ function timingFacts(timing: StudyTiming | undefined): { name: string; value: st
 
 interface ParquetColumn {
   readonly name: string;
-  readonly data: (number | string | null)[];
+  /** Numbers lie in typed arrays: a large study has more rows than plain arrays have room for. */
+  readonly data: Float64Array | Int32Array | (number | string | null)[];
   readonly type: 'INT32' | 'DOUBLE' | 'STRING';
   readonly nullable: boolean;
 }
@@ -131,51 +132,54 @@ interface RunKey {
   readonly arm: StudyArm;
 }
 
-/** Columns that name a run; alpha is null under a fixed price. */
-function keyColumns(rows: readonly RunKey[]): ParquetColumn[] {
-  const problems = rows.map(({ run }) => toyProblem(run.problem));
+/** Columns that name a run, each value so many times in a row; alpha is null under a fixed price. */
+function keyColumns(keys: readonly RunKey[], times: number): ParquetColumn[] {
+  const rows = keys.length * times;
+  const double = (name: string, valueOf: (key: RunKey) => number): ParquetColumn =>
+    doubles(name, rows, (row) => valueOf(keyAt(keys, row, times)));
+  const integer = (name: string, valueOf: (key: RunKey) => number): ParquetColumn =>
+    integers(name, rows, (row) => valueOf(keyAt(keys, row, times)));
   return [
-    column(
-      'problem',
-      'INT32',
-      rows.map(({ run }) => run.problem),
-    ),
-    column(
-      'pGood',
-      'DOUBLE',
-      problems.map(({ pGood }) => pGood),
-    ),
-    column(
-      'pBad',
-      'DOUBLE',
-      problems.map(({ pBad }) => pBad),
-    ),
-    column(
-      'seed',
-      'INT32',
-      rows.map(({ run }) => run.seed),
-    ),
-    column(
-      'arm',
-      'INT32',
-      rows.map(({ run }) => run.arm),
-    ),
-    column(
-      'rule',
-      'STRING',
-      rows.map(({ arm }) => arm.rule.kind),
-    ),
-    column(
-      'alpha',
-      'DOUBLE',
-      rows.map(({ arm }) => (arm.rule.kind === 'steered' ? arm.rule.alpha : null)),
-    ),
-    column(
-      'slopeFactor',
-      'DOUBLE',
-      rows.map(({ arm }) => arm.slopeFactor),
-    ),
+    integer('problem', ({ run }) => run.problem),
+    double('pGood', ({ run }) => toyProblem(run.problem).pGood),
+    double('pBad', ({ run }) => toyProblem(run.problem).pBad),
+    integer('seed', ({ run }) => run.seed),
+    integer('arm', ({ run }) => run.arm),
+    texts('rule', rows, (row) => keyAt(keys, row, times).arm.rule.kind),
+    alphas(keys, times),
+    double('slopeFactor', ({ arm }) => arm.slopeFactor),
   ];
+}
+
+function keyAt(keys: readonly RunKey[], row: number, times: number): RunKey {
+  const key = keys[Math.floor(row / times)];
+  if (key === undefined) throw new RangeError(`row ${row} has no run`);
+  return key;
+}
+
+function alphas(keys: readonly RunKey[], times: number): ParquetColumn {
+  const data = Array.from({ length: keys.length * times }, (_, row) => {
+    const { rule } = keyAt(keys, row, times).arm;
+    return rule.kind === 'steered' ? rule.alpha : null;
+  });
+  return { name: 'alpha', type: 'DOUBLE', data, nullable: data.includes(null) };
+}
+
+function doubles(name: string, rows: number, valueAt: (row: number) => number): ParquetColumn {
+  return { name, type: 'DOUBLE', data: fillColumn(new Float64Array(rows), valueAt), nullable: false };
+}
+
+function integers(name: string, rows: number, valueAt: (row: number) => number): ParquetColumn {
+  return { name, type: 'INT32', data: fillColumn(new Int32Array(rows), valueAt), nullable: false };
+}
+
+function texts(name: string, rows: number, valueAt: (row: number) => string): ParquetColumn {
+  return { name, type: 'STRING', data: Array.from({ length: rows }, (_, row) => valueAt(row)), nullable: false };
+}
+
+function fillColumn<T extends Float64Array | Int32Array>(data: T, valueAt: (row: number) => number): T {
+  for (let row = 0; row < data.length; row++) data[row] = valueAt(row);
+  return data;
 }
 
 /**
@@ -183,102 +187,52 @@ function keyColumns(rows: readonly RunKey[]): ParquetColumn[] {
  * shares of the exact start, prices in success a candidate, and the references that the controller measured.
  */
 function runColumns(record: StudyRecord): ParquetColumn[] {
-  const rows = keysOf(record).flatMap(({ run, arm }) =>
-    STUDY_EFFORTS.map((effort, index) => ({ run, arm, effort, index })),
+  const keys = keysOf(record);
+  const rows = keys.length * EFFORTS;
+  const lastRow = (recordedSteps(record.plan).length - 1) * RECORD_COLUMNS.length;
+  const double = (name: string, valueOf: (run: StudyRun, effort: number) => number): ParquetColumn =>
+    doubles(name, rows, (row) => valueOf(keyAt(keys, row, EFFORTS).run, row % EFFORTS));
+  const value = ({ values }: StudyRun, position: number): number => values[position] ?? Number.NaN;
+  const costAt = (run: StudyRun, effort: number): number => value(run, lastRow + 1 + effort);
+  const successAt = (run: StudyRun, effort: number): number =>
+    successRate({ ...toyProblem(run.problem), q: value(run, lastRow), cost: costAt(run, effort) });
+  const startSuccess = new Map(
+    record.plan.problems.map((problem) => [problem, toyStart(toyProblem(problem)).successes] as const),
   );
-  const ends = rows.map(({ run, index }) => {
-    const problem = toyProblem(run.problem);
-    const start = toyStart(problem);
-    const last = run.values.length - RECORD_COLUMNS.length;
-    const q = run.values[last] ?? Number.NaN;
-    const cost = run.values[last + 1 + index] ?? Number.NaN;
-    const success = successRate({ ...problem, q, cost });
-    return {
-      cost,
-      success,
-      q,
-      saving: 1 - cost / (STARTING_COSTS[index] ?? Number.NaN),
-      gain: success / (start.successes[index] ?? Number.NaN) - 1,
-      price: run.values[last + 1 + EFFORTS + index] ?? Number.NaN,
-      startPrice: run.values[1 + EFFORTS + index] ?? Number.NaN,
-    };
-  });
   return [
-    ...keyColumns(rows),
-    column(
-      'effort',
-      'STRING',
-      rows.map(({ effort }) => effort),
-    ),
-    column(
-      'cost',
-      'DOUBLE',
-      ends.map(({ cost }) => cost),
-    ),
-    column(
-      'success',
-      'DOUBLE',
-      ends.map(({ success }) => success),
-    ),
-    column(
-      'saving',
-      'DOUBLE',
-      ends.map(({ saving }) => saving),
-    ),
-    column(
+    ...keyColumns(keys, EFFORTS),
+    texts('effort', rows, (row) => STUDY_EFFORTS[row % EFFORTS] ?? ''),
+    double('cost', costAt),
+    double('success', successAt),
+    double('saving', (run, effort) => 1 - costAt(run, effort) / (STARTING_COSTS[effort] ?? Number.NaN)),
+    double(
       'gain',
-      'DOUBLE',
-      ends.map(({ gain }) => gain),
+      (run, effort) => successAt(run, effort) / (startSuccess.get(run.problem)?.[effort] ?? Number.NaN) - 1,
     ),
-    column(
-      'price',
-      'DOUBLE',
-      ends.map(({ price }) => price),
-    ),
-    column(
-      'startPrice',
-      'DOUBLE',
-      ends.map(({ startPrice }) => startPrice),
-    ),
-    column(
-      'q',
-      'DOUBLE',
-      ends.map(({ q }) => q),
-    ),
-    column(
-      'capped',
-      'INT32',
-      rows.map(({ run }) => run.capped),
-    ),
-    column(
-      'referenceSuccess',
-      'DOUBLE',
-      rows.map(({ run, index }) => run.references[index]?.success ?? Number.NaN),
-    ),
-    column(
-      'referenceCost',
-      'DOUBLE',
-      rows.map(({ run, index }) => run.references[index]?.cost ?? Number.NaN),
-    ),
+    double('price', (run, effort) => value(run, lastRow + 1 + EFFORTS + effort)),
+    double('startPrice', (run, effort) => value(run, 1 + EFFORTS + effort)),
+    double('q', (run) => value(run, lastRow)),
+    integers('capped', rows, (row) => keyAt(keys, row, EFFORTS).run.capped),
+    double('referenceSuccess', (run, effort) => run.references[effort]?.success ?? Number.NaN),
+    double('referenceCost', (run, effort) => run.references[effort]?.cost ?? Number.NaN),
   ];
 }
 
 /** One row a run and recorded step; the columns of the record beside the run's key. */
 function trajectoryColumns(record: StudyRecord): ParquetColumn[] {
+  const keys = keysOf(record);
   const steps = recordedSteps(record.plan);
-  const rows = keysOf(record).flatMap(({ run, arm }) => steps.map((step, point) => ({ run, arm, step, point })));
+  const rows = keys.length * steps.length;
   return [
-    ...keyColumns(rows),
-    column(
-      'step',
-      'INT32',
-      rows.map(({ step }) => step),
-    ),
+    ...keyColumns(keys, steps.length),
+    integers('step', rows, (row) => steps[row % steps.length] ?? 0),
     ...RECORD_COLUMNS.map((name, position) =>
-      column(
+      doubles(
         name,
-        'DOUBLE',
-        rows.map(({ run, point }) => run.values[point * RECORD_COLUMNS.length + position] ?? Number.NaN),
+        rows,
+        (row) =>
+          keyAt(keys, row, steps.length).run.values[(row % steps.length) * RECORD_COLUMNS.length + position] ??
+          Number.NaN,
       ),
     ),
   ];
@@ -289,8 +243,4 @@ function keysOf({ plan, runs }: StudyRecord): RunKey[] {
     const arm = plan.arms[run.arm];
     return arm === undefined ? [] : [{ run, arm }];
   });
-}
-
-function column(name: string, type: ParquetColumn['type'], data: (number | string | null)[]): ParquetColumn {
-  return { name, type, data, nullable: data.includes(null) };
 }
