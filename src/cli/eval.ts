@@ -88,7 +88,7 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
       process.stdout.write(
         options['json'] === true
           ? `${JSON.stringify({ out, rollouts: lines.length, efforts: summary })}\n`
-          : `\n${effortTable(summary)}\n\nWritten to ${out}: ${lines.length} rollouts. Fit its frontier with: hone frontier fit ${out}\n`,
+          : `\n${effortTable(summary)}\n\nWritten to ${out}: ${lines.length} rollouts. Fit its frontier with your prices, such as: hone frontier fit ${out} --cost lookups=1,turns=0.1\n`,
       );
       return;
     }

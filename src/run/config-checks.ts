@@ -103,6 +103,8 @@ function rewardMixes({ reward, efforts, tasks, baseline, schedule }: RunConfigFi
       ['baseline', 'tasks'],
       `is ${baseline.tasks}, fewer than the ${tasks.pool} tasks of tasks.pool, and a budget for each task is measured from its own rollouts. Set baseline.tasks to ${tasks.pool} or more`,
     );
+  if (frontierTermOf(reward) !== undefined && baseline.tasks < 2)
+    fail(['baseline', 'tasks'], `is ${baseline.tasks}, and references need several tasks. Set it to 256 or more`);
   if (schedule.mode === 'sync') problems.push(...wallTimeMixes(reward));
   return problems;
 }
@@ -145,6 +147,12 @@ export function unreadOptions(config: RunConfigFields, defaults: RunConfigFields
     for (const key of ['tasks', 'rolloutsPerTask'] as const)
       if (baseline[key] !== defaults.baseline[key])
         unread.push(`baseline.${key}, as nothing in reward is measured at start`);
+  const most = Math.max(harness.maxTokens, ...Object.values(efforts).map(({ maxTokens }) => maxTokens ?? 0));
+  for (const [index, term] of reward.terms.entries())
+    if (term.kind === 'overlong' && term.limit - term.buffer >= most)
+      unread.push(
+        `reward.terms.${index}, as no rollout samples more than ${most} tokens (harness.maxTokens) and it charges nothing up to ${term.limit - term.buffer}`,
+      );
   if (harness.lookups === 'off') {
     if (harness.maxLookups !== undefined) unread.push('harness.maxLookups, as harness.lookups is off');
     for (const [index, term] of reward.terms.entries())

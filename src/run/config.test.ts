@@ -129,3 +129,27 @@ test('a mistyped key inside a list or a choice is told with the key that was mea
     'efforts.low.maxLookup is not a known option (did you mean maxLookups?)',
   );
 });
+
+test('a value out of its range is told with the value and the bound', () => {
+  const terms = [{ kind: 'frontier', alpha: 1.5, costs: [{ weights: { turns: -1 } }] }];
+  expect(messageOf({ ...minimal, reward: { terms } })).toContain(
+    'reward.terms.0.alpha is 1.5, must be at most 1; reward.terms.0.costs.0.weights.turns is -1, must be at least 0',
+  );
+  expect(messageOf({ ...minimal, reward: { terms: [{ kind: 'frontire' }] } })).toMatch(
+    /reward\.terms\.0\.kind is "frontire", must be "cost", "frontier", /u,
+  );
+  expect(messageOf([])).toContain('the config is an empty list, must be an object');
+});
+
+test('a term that could never charge anything, and references of one task, are refused', () => {
+  const overlong = (limit: number): unknown => ({
+    ...minimal,
+    reward: { terms: [{ kind: 'overlong', limit, buffer: 64 }] },
+  });
+  expect(messageOf(overlong(320))).toMatch(/reward\.terms\.0, as no rollout samples more than 256 tokens/u);
+  expect(messageOf(overlong(319))).toBe('accepted');
+  const frontier = { terms: [{ kind: 'frontier', alpha: 1, costs: [{ weights: { turns: 1 } }] }] };
+  expect(messageOf({ ...minimal, reward: frontier, baseline: { tasks: 1, rolloutsPerTask: 4 } })).toMatch(
+    /baseline\.tasks is 1, and references need several tasks/u,
+  );
+});

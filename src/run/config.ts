@@ -8,6 +8,7 @@ import { impossibleMixes, unreadOptions } from './config-checks.ts';
 import { runConfigFields } from './config-fields.ts';
 import { knownKeys } from './config-options.ts';
 import { HoneError } from '../domain/errors.ts';
+import { schemaProblem } from '../domain/schema-problem.ts';
 
 export const runConfigSchema = runConfigFields.superRefine((config, context) => {
   for (const { path, message } of impossibleMixes(config))
@@ -33,9 +34,7 @@ export function resolveConfig(input: unknown, source: string): RunConfig {
         return issue.keys
           .map((key) => `${path === '' ? key : `${path}.${key}`} is not a known option${suggestion(key, issue.path)}`)
           .join('; ');
-      // The name of a record's entry: what is wrong with it lies one level deeper.
-      if (issue.code === 'invalid_key') return `${path} ${issue.issues[0]?.message ?? issue.message}`;
-      return `${path} ${issue.message}`;
+      return `${path === '' ? 'the config' : path} ${schemaProblem(issue, input)}`;
     });
     throw new HoneError(
       'invalid-config',

@@ -40,7 +40,7 @@ test('a second run under the same name is refused, and so is a resume under anot
     'test',
   );
   expect(() => RunFolder.resume(path, other)).toThrow(
-    /algorithm\.learningRate was 0\.0005, is now 0\.25; sampling\.topP was 0\.98, is now 0\.5/u,
+    /sampling\.topP was 0\.98, is now 0\.5; algorithm\.learningRate was 0\.0005, is now 0\.25/u,
   );
   expect(() => RunFolder.resume(join(parent, 'none'), config)).toThrow(/holds no run to resume/u);
   // Neither refusal left a lock behind.

@@ -18,6 +18,7 @@ import {
 import { join } from 'node:path';
 
 import { HoneError } from '../domain/errors.ts';
+import { jsonDifferences } from '../domain/json-differences.ts';
 import type { RunConfig } from './config.ts';
 
 export type RunEvent = Readonly<Record<string, unknown>> & { readonly event: string };
@@ -64,7 +65,7 @@ export class RunFolder {
         cure: 'Start it without --resume, or name the right folder.',
       });
     const stored: unknown = JSON.parse(readFileSync(join(path, 'config.json'), 'utf8'));
-    const changes = differences(stored, JSON.parse(JSON.stringify(config)));
+    const changes = jsonDifferences(stored, JSON.parse(JSON.stringify(config)));
     if (changes.length > 0)
       throw new HoneError('run-config-changed', `${path} was begun under another config: ${changes.join('; ')}.`, {
         cure: 'Put these values back to resume, or start a new run under another --name.',
@@ -255,18 +256,4 @@ function writing(path: string, body: () => void): void {
       },
     );
   }
-}
-
-function differences(before: unknown, after: unknown, path = ''): string[] {
-  if (isObject(before) && isObject(after))
-    return [...new Set([...Object.keys(before), ...Object.keys(after)])]
-      .sort()
-      .flatMap((key) => differences(before[key], after[key], path === '' ? key : `${path}.${key}`));
-  return JSON.stringify(before) === JSON.stringify(after)
-    ? []
-    : [`${path} was ${JSON.stringify(before)}, is now ${JSON.stringify(after)}`];
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
