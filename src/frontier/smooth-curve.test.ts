@@ -85,11 +85,12 @@ describe('smoothCurve', () => {
     for (const { cost, slope } of points) expect(curve.slope(cost)).toBeCloseTo(slope, 14);
     for (const cost of [1.5, 15])
       expect(curve.value(cost)).toBeCloseTo(points.find((point) => point.cost === cost)?.success ?? 0, 14);
-    // The slope falls by .05 over 4.5 at most before, and by .02 over 6 after: the smaller area is .06.
+    // The slope falls by .05 within 4.5 before, and by .02 within 6 after: the smaller product is .12, its half .06.
     for (const cost of [6, 7, 9]) expect(curve.value(cost)).toBeCloseTo(0.3 + 0.04 * (cost - 1.5) + 0.06, 14);
-    // Before the slope may fall any further it has come down from .09 over 2 x .06 / .05 = 2.4.
-    expect(curve.slope(2.7)).toBeCloseTo(0.065, 14);
-    expect(curve.slope(3.9)).toBeCloseTo(0.04, 14);
+    // Before, the slope is the chord of the lifted point after .06 / .05, and goes on falling up to the point.
+    expect(curve.slope(2.7)).toBeCloseTo(0.04 + 0.06 / 4.5, 14);
+    expect(curve.slope(5)).toBeGreaterThan(0.04);
+    expect(curve.slope(12)).toBeCloseTo(0.03, 14);
   });
 
   it('bends over a tenth of the interval where a slope is that of the whole interval', () => {

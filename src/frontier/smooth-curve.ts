@@ -1,8 +1,7 @@
 /**
  * Success against mean cost as one smooth curve through the points of a concave fit: it never falls, its slope never rises
  * and never jumps, and at each point it is the slope that was handed in. Between points a quadratic spline with one knot
- * more an interval (Schumaker 1983), or two where points lie on a straight piece; outside them assumptions, stated at
- * `smoothCurve`.
+ * more an interval (Schumaker 1983); outside them assumptions, stated at `smoothCurve`.
  */
 import { HoneError } from '../domain/errors.ts';
 
@@ -142,8 +141,8 @@ interface Piece {
 }
 
 /**
- * The knots from the start of a piece up to its end, which is not among them. The slope comes down to the chord, keeps it
- * where points inside have it, and goes on down; what it gains before must be what it loses after.
+ * The knots from the start of a piece up to its end, which is not among them. Points inside are lifted by what leaves room
+ * for the slope to come down to the chord before them and to go on down after them: half of the most that is possible.
  */
 function pieceKnots({ start, stop, chord, inside }: Piece): Knot[] {
   const slack = slackOf(start, stop);
@@ -158,8 +157,15 @@ function pieceKnots({ start, stop, chord, inside }: Piece): Knot[] {
   if (rise <= slack) return [first, { cost: stop.cost - ROUNDED_SHARE * after, slope: chord }];
   if (fall <= slack) return [first, { cost: start.cost + ROUNDED_SHARE * before, slope: chord }];
   if (inside === undefined) return [first, { cost: start.cost + (fall / (rise + fall)) * before, slope: chord }];
-  const area = Math.min(rise * before, fall * after);
-  return [first, { cost: start.cost + area / rise, slope: chord }, { cost: stop.cost - area / fall, slope: chord }];
+  const lift = Math.min(rise * before, fall * after) / 2;
+  // In each interval the knot lies where the slope is that interval's own chord.
+  return [
+    first,
+    { cost: start.cost + lift / rise, slope: chord + lift / before },
+    { cost: inside.first.cost, slope: chord },
+    { cost: inside.last.cost, slope: chord },
+    { cost: stop.cost - lift / fall, slope: chord - lift / after },
+  ];
 }
 
 /** Success at each knot: what the first point has, and from there the area under the slopes. */
