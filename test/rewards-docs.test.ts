@@ -4,6 +4,7 @@ import { runInNewContext } from 'node:vm';
 
 import { describe, expect, it } from 'vitest';
 
+import * as hone from '../src/index.ts';
 import { resolveConfig } from '../src/run/config.ts';
 
 const folder = new URL('../docs/', import.meta.url);
@@ -20,6 +21,19 @@ describe('docs/rewards.md', () => {
     const fragment = JSON.parse(JSON.stringify(runInNewContext(`({${code}})`))) as Record<string, unknown>;
     const config = resolveConfig({ name: 'docs', model: 'models/nano', ...fragment }, 'the snippet');
     expect(config.reward.terms.length).toBeGreaterThan(0);
+  });
+
+  it('shows code that runs, and names functions that are exported', () => {
+    const [, code = ''] = /```js\n(.*?)```/su.exec(text) ?? [];
+    const printed: unknown[] = [];
+    const console = { log: (value: unknown): number => printed.push(value) };
+    runInNewContext(code.replace(/^import (\{.*\}) from 'hone';/u, 'const $1 = hone;'), { hone, console });
+    // A gap of (0.119 - 0.02) / 2 at the rate 0.02, upwards.
+    expect(printed).toEqual([expect.closeTo(0.06 * Math.exp((0.02 * (0.05 / 0.42 - 0.02)) / 2), 12)]);
+    const section = text.slice(text.indexOf('## From your own code'), text.indexOf('Formulas, with their sources'));
+    const named = [...section.matchAll(/`([a-z]\w+)`/gu)].map(([, name = '']) => name);
+    expect(named.length).toBeGreaterThan(10);
+    expect(named.filter((name) => !(name in hone))).toEqual([]);
   });
 
   it('links to what is there', () => {
