@@ -19,12 +19,19 @@ export default defineRun({
         alpha: ALPHA,
         costs: [{ name: 'lookups', weights: { lookups: 1 } }],
         // A short run: the price has a hundred steps to find its place, not the thousand that the default rate is made for.
-        // It may not move faster than the policy follows: at 0.15 a step it runs past its place, and no look-up is left.
-        controller: { rate: 0.12, decay: null, proportional: 0.4, slewLimit: 0.05 },
+        // The frontier in look-ups is nearly straight, which rings: what damps the loop is strong, and both rates fall.
+        controller: { rate: 0.15, decay: { steps: 60, power: 0.6 }, proportional: 0.8, slewLimit: 0.2 },
       },
     ],
   },
   // Many tasks and few rollouts of each: the gap of a step is a mean over tasks.
-  algorithm: { steps: 120, groupSize: 4, groupsPerStep: 24, learningRate: 8e-4, entropyCoefficient: 0.016 },
+  algorithm: {
+    steps: 120,
+    groupSize: 4,
+    groupsPerStep: 24,
+    learningRate: 8e-4,
+    learningRateDecay: { steps: 30, power: 0.8 },
+    entropyCoefficient: 0.016,
+  },
   eval: { tasks: 600, controls: false },
 });

@@ -109,6 +109,14 @@ export const runConfigFields = z.strictObject({
       groupsPerStep: positive.default(16).describe('groups with variance in one optimizer step'),
       learningRate: z.number().positive().default(5e-4).describe('AdamW, after the warm-up'),
       warmupSteps: z.int().min(0).default(4).describe('steps of linear warm-up'),
+      learningRateDecay: z
+        .strictObject({
+          steps: z.number().positive().describe('steps over which the rate begins to fall'),
+          power: z.number().positive().describe('rate x (1 + (step - 1) / steps)^-power'),
+        })
+        .nullable()
+        .default(null)
+        .describe('of the learning rate; a steered run settles better with one. null = constant'),
       beta1: z.number().min(0).lt(1).default(0.9).describe('AdamW, decay of the first moment'),
       beta2: z.number().min(0).lt(1).default(0.98).describe('AdamW, decay of the second moment'),
       epsilon: z.number().positive().default(1e-8).describe('AdamW, added to the root of the second moment'),

@@ -39,7 +39,16 @@ function start(threads = 1, learningRate = 0.01): Promise<EmbeddedTrainer> {
     threads,
     microBatchTokens: 32,
     objective: { importanceCap: 2, entropyCoefficient: 0.01 },
-    optimizer: { learningRate, warmupSteps: 0, beta1: 0.9, beta2: 0.98, epsilon: 1e-8, weightDecay: 0, clipNorm: 1 },
+    optimizer: {
+      learningRate,
+      warmupSteps: 0,
+      learningRateDecay: null,
+      beta1: 0.9,
+      beta2: 0.98,
+      epsilon: 1e-8,
+      weightDecay: 0,
+      clipNorm: 1,
+    },
     replayKeptSets: true,
   });
 }

@@ -5,6 +5,7 @@
  */
 import { Worker } from 'node:worker_threads';
 
+import type { LearningRateSchedule } from './learning-rate.ts';
 import type { ObjectiveOptions } from './objective.ts';
 import type { StepReport, TrainBatch, Trainer } from './trainer.ts';
 import { HoneError } from '../domain/errors.ts';
@@ -12,9 +13,7 @@ import type { HoneErrorCode } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 
-export interface OptimizerOptions {
-  readonly learningRate: number;
-  readonly warmupSteps: number;
+export interface OptimizerOptions extends LearningRateSchedule {
   readonly beta1: number;
   readonly beta2: number;
   readonly epsilon: number;

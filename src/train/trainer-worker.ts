@@ -6,6 +6,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 
 import { loadCheckpoint, saveCheckpoint } from './checkpoint.ts';
 import type { EmbeddedTrainerOptions, ScoreSequence, TrainerReply, TrainerRequest } from './embedded-trainer.ts';
+import { learningRateAt } from './learning-rate.ts';
 import { ObjectiveSums, countTrained, objectiveGradient, toObjectiveSequences } from './objective.ts';
 import type { StepReport, TrainBatch } from './trainer.ts';
 import { HoneError } from '../domain/errors.ts';
@@ -49,7 +50,7 @@ function step(batch: TrainBatch): StepReport {
     }),
   );
   const { optimizer } = options;
-  const learningRate = optimizer.learningRate * Math.min(1, batch.step / Math.max(1, optimizer.warmupSteps));
+  const learningRate = learningRateAt(optimizer, batch.step);
   const { applied, gradientNorm } = model.step({
     ...optimizer,
     learningRate,
