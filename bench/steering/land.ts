@@ -140,7 +140,7 @@ const example = exampleConfig();
 const landings = ALPHAS.map((alpha) => land(example, alpha));
 process.stdout.write(
   `models/nano, held-out tasks, against the starting policy; 95 % bootstrap intervals over ${landings[0]?.success.before.length} tasks\n` +
-    `alpha   success gained (%)     look-ups saved (%)     angle (degrees)  target   in training: gain, saving (%), price\n`,
+    `alpha   success gained (%)     look-ups saved (%)     angle (degrees)  target   on training tasks, last fifth: gain, saving (%), angle; price\n`,
 );
 const rows = landings.map((landing) => {
   const { alpha, training } = landing;
@@ -153,7 +153,7 @@ const rows = landings.map((landing) => {
       .toFixed(0)
       .padStart(
         8,
-      )}   ${(100 * training.gain).toFixed(1)}, ${(100 * training.saving).toFixed(1)}, ${training.price.toFixed(4)}\n`,
+      )}   ${(100 * training.gain).toFixed(1)}, ${(100 * training.saving).toFixed(1)}, ${angleDegrees(training.gain, training.saving).toFixed(0)}; ${training.price.toFixed(3)}\n`,
   );
   return { alpha, ...intervals, training };
 });
