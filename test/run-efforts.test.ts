@@ -83,7 +83,7 @@ describe('a steered run at two levels of effort', () => {
     for (const effort of EFFORTS) expect(report.join('\n')).toContain(`Effort ${effort}: success`);
     for (const sentence of report) expect(stderr).toContain(sentence);
     // Dividing by each group's deviation works against steering, and the owner is told.
-    const [warning = 'none'] = start?.['warnings'] as string[];
+    const [warning = 'none'] = (start?.['warnings'] ?? []) as string[];
     expect(warning).toContain("divided by each group's own deviation while a price is steered");
     expect(stderr).toContain(`warning: ${warning}`);
   });

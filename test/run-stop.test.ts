@@ -61,7 +61,7 @@ it('Ctrl-C finishes the step at hand and says how to go on; the folder is held u
   const refused = await runHone(['train', changed, '--resume', '--steps', '300'], { cwd: directory });
   expect(refused.code).toBe(1);
   expect(refused.stderr).toBe(
-    'hone: runs/once was begun under another config: algorithm.learningRate was 0.0001, is now 0.0002; sampling.topP was 0.98, is now 0.9. Put these values back to resume, or start a new run under another --name.\n',
+    'hone: runs/once was begun under another config: sampling.topP was 0.98, is now 0.9; algorithm.learningRate was 0.0001, is now 0.0002. Put these values back to resume, or start a new run under another --name.\n',
   );
   expect(readSteps(run)).toHaveLength(steps);
 
