@@ -2,7 +2,7 @@
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 
 /** Throws `invalid-config` when the file cannot be read; `wants` completes "Name ...". */
 export function readInput(path: string, wants: string): string {
@@ -58,8 +58,4 @@ function writingPicture(path: string, body: () => void): void {
       cause,
     });
   }
-}
-
-function reasonOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
 }

@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path';
 
 import { integerOption } from './options.ts';
 import { createProgress } from './progress.ts';
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { modelCard } from '../run/pretrain/model-card.ts';
 import { pretrain } from '../run/pretrain/pretrain.ts';
 import { parseRecipe } from '../run/pretrain/recipe.ts';
@@ -45,10 +45,9 @@ function readJson(path: string): unknown {
   try {
     return JSON.parse(readFileSync(path, 'utf8'));
   } catch (cause) {
-    throw new HoneError(
-      'invalid-config',
-      `${path} could not be read as JSON: ${cause instanceof Error ? cause.message : String(cause)}.`,
-      { cure: 'Name a recipe.json; models/nano/recipe.json is a working one.', cause },
-    );
+    throw new HoneError('invalid-config', `${path} could not be read as JSON: ${reasonOf(cause)}.`, {
+      cure: 'Name a recipe.json; models/nano/recipe.json is a working one.',
+      cause,
+    });
   }
 }

@@ -36,3 +36,8 @@ export class HoneError extends Error {
     this.cure = options.cure;
   }
 }
+
+/** What went wrong, in the words of the cause: for the end of a sentence. */
+export function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}

@@ -20,7 +20,7 @@ import { dirname, join } from 'node:path';
 
 import { z } from 'zod';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { jsonDifferences } from '../domain/json-differences.ts';
 import { checkStudyPlan } from './study-plan.ts';
 import { RECORD_COLUMNS, recordedSteps } from './study-record.ts';
@@ -230,14 +230,10 @@ function writing(path: string, body: () => void): void {
   try {
     body();
   } catch (cause) {
-    throw new HoneError(
-      'store-failed',
-      `Could not write ${path}: ${cause instanceof Error ? cause.message : String(cause)}.`,
-      {
-        cure: 'Make room there, or choose another place; what was finished before is whole, and --resume goes on.',
-        cause,
-      },
-    );
+    throw new HoneError('store-failed', `Could not write ${path}: ${reasonOf(cause)}.`, {
+      cure: 'Make room there, or choose another place; what was finished before is whole, and --resume goes on.',
+      cause,
+    });
   }
 }
 

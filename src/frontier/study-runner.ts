@@ -5,7 +5,7 @@
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { checkStudyPlan } from './study-plan.ts';
 import type { StudyPlan, StudyRecord } from './study-record.ts';
 import type { UnitResult, UnitRuns } from './study-worker.ts';
@@ -87,8 +87,7 @@ function runOn(thread: Worker, unit: StudyUnit): Promise<UnitResult> {
       );
     // study-worker.ts sends nothing else.
     const onMessage = (result: UnitResult): void => settle(() => resolve(result));
-    const onError = (error: unknown): void =>
-      settle(() => reject(fail(error instanceof Error ? error.message : String(error), error)));
+    const onError = (error: unknown): void => settle(() => reject(fail(reasonOf(error), error)));
     const onExit = (code: number): void => settle(() => reject(fail(`it exited with code ${code}`)));
     thread.on('message', onMessage);
     thread.on('error', onError);

@@ -4,7 +4,7 @@
  */
 import { Template } from '@huggingface/jinja';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 
 export interface TemplateToolCall {
   readonly type: 'function';
@@ -39,14 +39,10 @@ export function openChatTemplate(source: string, special: { bos: string; eos: st
   try {
     template = new Template(source);
   } catch (cause) {
-    throw new HoneError(
-      'invalid-tokenizer',
-      `The chat template cannot be parsed: ${cause instanceof Error ? cause.message : String(cause)}.`,
-      {
-        cure: 'Copy chat_template again from the model folder that it came with.',
-        cause,
-      },
-    );
+    throw new HoneError('invalid-tokenizer', `The chat template cannot be parsed: ${reasonOf(cause)}.`, {
+      cure: 'Copy chat_template again from the model folder that it came with.',
+      cause,
+    });
   }
   return {
     supportsTools: /\btools\b/.test(source),
@@ -60,14 +56,10 @@ export function openChatTemplate(source: string, special: { bos: string; eos: st
           ...(tools === undefined ? {} : { tools }),
         });
       } catch (cause) {
-        throw new HoneError(
-          'invalid-tokenizer',
-          `The chat template refuses the messages: ${cause instanceof Error ? cause.message : String(cause)}.`,
-          {
-            cure: 'Send roles and message order that the model was made for.',
-            cause,
-          },
-        );
+        throw new HoneError('invalid-tokenizer', `The chat template refuses the messages: ${reasonOf(cause)}.`, {
+          cure: 'Send roles and message order that the model was made for.',
+          cause,
+        });
       }
     },
   };

@@ -5,7 +5,7 @@
  */
 import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 
 /** Turns a growing list of ids into text, holding back bytes that do not yet make a whole character. */
 export interface StreamDecoder {
@@ -125,7 +125,7 @@ export function openTokenizer(
     );
   } catch (cause) {
     throw invalid(
-      `tokenizer.json cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}.`,
+      `tokenizer.json cannot be opened: ${reasonOf(cause)}.`,
       'Copy tokenizer.json again from the model folder that it came with.',
       cause,
     );

@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import type { SQLInputValue, StatementSync } from 'node:sqlite';
 import { deserialize, serialize } from 'node:v8';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { groupId, policyVersion } from '../domain/ids.ts';
 import type { GroupId, PolicyVersion } from '../domain/ids.ts';
 import type { Rollout } from '../domain/rollout.ts';
@@ -240,12 +240,8 @@ export class RolloutBuffer {
 }
 
 function writeFailure(cause: unknown): HoneError {
-  return new HoneError(
-    'store-failed',
-    `The rollout buffer could not be written: ${cause instanceof Error ? cause.message : String(cause)}.`,
-    {
-      cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.',
-      cause,
-    },
-  );
+  return new HoneError('store-failed', `The rollout buffer could not be written: ${reasonOf(cause)}.`, {
+    cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.',
+    cause,
+  });
 }

@@ -4,7 +4,7 @@
  * through here, so what is measured is what is trained. A failure of infrastructure is a status with its cause, never a score.
  */
 import type { Effort } from '../domain/effort.ts';
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { Submission } from '../domain/finding.ts';
 import type { Budget, Harness } from '../domain/harness.ts';
 import type { GroupId, PolicyVersion, RolloutId } from '../domain/ids.ts';
@@ -65,7 +65,7 @@ export async function runEpisode(task: Task, identity: EpisodeIdentity, setting:
       ...(setting.tellsEffort ? { effort } : {}),
     });
   } catch (error) {
-    failure = error instanceof Error ? error.message : String(error);
+    failure = reasonOf(error);
   }
   const latencySeconds = (now() - startedMs) / 1000;
   const sealed = await recorder.seal(sessionId);

@@ -17,7 +17,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { jsonDifferences } from '../domain/json-differences.ts';
 import type { RunConfig } from './config.ts';
 
@@ -247,13 +247,9 @@ function writing(path: string, body: () => void): void {
   try {
     body();
   } catch (cause) {
-    throw new HoneError(
-      'store-failed',
-      `Could not write ${path}: ${cause instanceof Error ? cause.message : String(cause)}.`,
-      {
-        cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.',
-        cause,
-      },
-    );
+    throw new HoneError('store-failed', `Could not write ${path}: ${reasonOf(cause)}.`, {
+      cure: 'Make room on the disk of the run folder, then go on with --resume; what was stored before is whole.',
+      cause,
+    });
   }
 }

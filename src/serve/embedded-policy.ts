@@ -5,7 +5,7 @@
  */
 import { Worker } from 'node:worker_threads';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../domain/policy.ts';
 import { fromPlainError } from './replica-protocol.ts';
@@ -63,11 +63,10 @@ export class EmbeddedPolicy implements Policy {
       });
       worker.on('error', (cause) =>
         policy.#break(
-          new HoneError(
-            'engine-failed',
-            `The replica's thread failed: ${cause instanceof Error ? cause.message : String(cause)}.`,
-            { cure: 'Start a new replica.', cause },
-          ),
+          new HoneError('engine-failed', `The replica's thread failed: ${reasonOf(cause)}.`, {
+            cure: 'Start a new replica.',
+            cause,
+          }),
         ),
       );
       worker.on('exit', () => {

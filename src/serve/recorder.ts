@@ -8,7 +8,7 @@ import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { Policy } from '../domain/policy.ts';
 import type { ChatTemplate } from '../model/chat-template.ts';
 import type { Tokenizer } from '../model/tokenizer.ts';
@@ -241,10 +241,7 @@ function send(response: ServerResponse, status: number, body: string, headers: R
 /** Only a policy failure is worth another try: SDKs are told so in the header that they honour. */
 function sendError(response: ServerResponse, error: unknown): void {
   if (response.destroyed || response.writableEnded) return;
-  const refusal =
-    error instanceof ChatError
-      ? error
-      : new ChatError(500, 'internal_error', error instanceof Error ? error.message : String(error));
+  const refusal = error instanceof ChatError ? error : new ChatError(500, 'internal_error', reasonOf(error));
   if (response.headersSent) {
     response.destroy();
     return;

@@ -4,7 +4,7 @@
  * Invariants: what the model wrote is never tokenised again; a retry of a served body adds no turn; after the seal
  * nothing is added.
  */
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { deriveSeed } from '../domain/ids.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { Generation, Policy, Sampling } from '../domain/policy.ts';
@@ -323,7 +323,7 @@ export class RecordingSession {
         ? new ChatError(409, 'session_sealed', 'This session was sealed while the turn ran; the turn was not added.')
         : new ChatError(499, 'client_closed_request', 'The client went away; the turn was not added.');
     if (cause instanceof HoneError && cause.code === 'context-too-small') this.#refuseLong(promptTokens);
-    this.#failure = cause instanceof Error ? cause.message : String(cause);
+    this.#failure = reasonOf(cause);
     return new ChatError(503, 'policy_unavailable', `The policy could not answer: ${this.#failure}`);
   }
 }

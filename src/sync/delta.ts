@@ -6,7 +6,7 @@
 import { promisify } from 'node:util';
 import { constants, zstdCompress, zstdDecompress } from 'node:zlib';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { decodeSafetensors, encodeSafetensors, type TensorData } from '../tensor/safetensors.ts';
 import {
   formatIdentity,
@@ -157,11 +157,7 @@ async function applyFrame(
       maxOutputLength: old.byteLength,
     });
   } catch (error) {
-    throw corrupt(
-      source,
-      `the difference of tensor ${name} does not expand (${error instanceof Error ? error.message : String(error)})`,
-      error,
-    );
+    throw corrupt(source, `the difference of tensor ${name} does not expand (${reasonOf(error)})`, error);
   }
   if (difference.byteLength !== old.byteLength)
     throw corrupt(

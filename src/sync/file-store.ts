@@ -6,7 +6,7 @@
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { errnoCode, writeFileDurably } from '../tensor/durable-file.ts';
 import { checkStoreKey, type Pointer, type WeightStore } from './weight-store.ts';
 
@@ -157,12 +157,8 @@ function equalsChunks(stored: Uint8Array, chunks: readonly Uint8Array[]): boolea
 }
 
 function storeFailure(action: string, path: string, error: unknown): HoneError {
-  return new HoneError(
-    'store-failed',
-    `Could not ${action} ${path}: ${error instanceof Error ? error.message : String(error)}.`,
-    {
-      cure: 'Check that the weight store is a readable and writable directory on a disk that is mounted.',
-      cause: error,
-    },
-  );
+  return new HoneError('store-failed', `Could not ${action} ${path}: ${reasonOf(error)}.`, {
+    cure: 'Check that the weight store is a readable and writable directory on a disk that is mounted.',
+    cause: error,
+  });
 }

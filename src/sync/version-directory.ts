@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { policyVersion, type PolicyVersion } from '../domain/ids.ts';
 
 export const INDEX_FILE = 'model.safetensors.index.json';
@@ -101,7 +101,7 @@ export function parseIndex(bytes: Uint8Array, identity: VersionIdentity, format:
   try {
     parsed = JSON.parse(Buffer.from(bytes).toString('utf8'));
   } catch (error) {
-    return fail(`it is not JSON (${error instanceof Error ? error.message : String(error)})`, error);
+    return fail(`it is not JSON (${reasonOf(error)})`, error);
   }
   const checked = indexSchema.safeParse(parsed);
   if (!checked.success) return fail(z.prettifyError(checked.error).replaceAll('\n', ' '), checked.error);

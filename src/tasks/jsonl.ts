@@ -4,7 +4,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { type Task, taskSchema } from '../domain/task.ts';
 
 export function writeTasks(path: string, tasks: readonly Task[]): void {
@@ -30,10 +30,6 @@ export function readTasks(path: string): Task[] {
     });
   }
   return parseTasks(text, path);
-}
-
-function reasonOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
 }
 
 export function parseTasks(text: string, origin: string): Task[] {

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { link, mkdir, open, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 
 export interface DurableOptions {
   /** `replace` swaps an existing file atomically; `exclusive` leaves it alone and reports `exists`. */
@@ -83,7 +83,7 @@ function writeFailure(path: string, chunks: readonly Uint8Array[], error: unknow
       cause: error,
     });
   }
-  const reason = error instanceof Error ? error.message : String(error);
+  const reason = reasonOf(error);
   return new HoneError('store-failed', `Could not write ${path} (${sizeBytes} bytes): ${reason}.`, {
     cure: `Check that ${dirname(path)} is a writable directory on a disk with room; nothing partial was left there.`,
     cause: error,

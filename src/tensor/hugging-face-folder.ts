@@ -6,7 +6,7 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { bfloat16ToFloat32, float16ToFloat32 } from './dtype.ts';
 import { errnoCode, writeFileDurably } from './durable-file.ts';
 import { readSafetensors, writeSafetensors, type TensorData } from './safetensors.ts';
@@ -249,14 +249,10 @@ async function readJson(path: string, file: string): Promise<unknown> {
   try {
     return JSON.parse(text) as unknown; // JSON.parse gives any.
   } catch (error) {
-    throw new HoneError(
-      'invalid-model',
-      `${join(path, file)} is not JSON: ${error instanceof Error ? error.message : String(error)}.`,
-      {
-        cure: 'Download the file again.',
-        cause: error,
-      },
-    );
+    throw new HoneError('invalid-model', `${join(path, file)} is not JSON: ${reasonOf(error)}.`, {
+      cure: 'Download the file again.',
+      cause: error,
+    });
   }
 }
 

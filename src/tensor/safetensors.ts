@@ -5,7 +5,7 @@
  */
 import { open, type FileHandle } from 'node:fs/promises';
 
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { dtypeRank, isDtype, tensorSizeBytes, type Dtype } from './dtype.ts';
 import { errnoCode, writeFileDurably } from './durable-file.ts';
 import { findDuplicateKey } from './json-keys.ts';
@@ -160,7 +160,7 @@ function parseHeader(headerBytes: Uint8Array, dataBytes: number, source: string)
     text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(headerBytes);
     parsed = JSON.parse(text);
   } catch (error) {
-    fail(source, `its header is not JSON in UTF-8 (${error instanceof Error ? error.message : String(error)})`, error);
+    fail(source, `its header is not JSON in UTF-8 (${reasonOf(error)})`, error);
   }
   if (!isRecord(parsed)) fail(source, 'its header is not a JSON object');
   const duplicate = findDuplicateKey(text);

@@ -9,7 +9,7 @@ import type { EmbeddedTrainerOptions, ScoreSequence, TrainerReply, TrainerReques
 import { learningRateAt } from './learning-rate.ts';
 import { ObjectiveSums, countTrained, objectiveGradient, toObjectiveSequences } from './objective.ts';
 import type { StepReport, TrainBatch } from './trainer.ts';
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { parseModelConfig } from '../model/config.ts';
 import { createEngine } from '../model/engine.ts';
 import { TrainingModel } from '../model/training.ts';
@@ -131,7 +131,7 @@ port.on('message', ({ id, request }: { id: number; request: TrainerRequest }) =>
         ok: false,
         error: {
           ...known,
-          message: error instanceof Error ? error.message : String(error),
+          message: reasonOf(error),
           ...(error instanceof Error && error.stack !== undefined ? { stack: error.stack } : {}),
         },
       };

@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Agent, request } from 'undici';
 
-import { HoneError } from '../../domain/errors.ts';
+import { HoneError, reasonOf } from '../../domain/errors.ts';
 import type { Submission } from '../../domain/finding.ts';
 import type { HarnessContext } from '../../domain/harness.ts';
 
@@ -162,7 +162,7 @@ export class ChatClient {
   #failed(cause: unknown): HoneError {
     return new HoneError(
       'engine-failed',
-      `The model at ${this.#context.baseUrl} could not answer: ${cause instanceof Error ? cause.message : String(cause)}.`,
+      `The model at ${this.#context.baseUrl} could not answer: ${reasonOf(cause)}.`,
       {
         cure: 'Check that the server is up, serves /chat/completions and accepts the key.',
         cause,

@@ -7,7 +7,7 @@ import { readFile, readdir, realpath, stat } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { createContext, runInContext } from 'node:vm';
 
-import { HoneError } from '../../domain/errors.ts';
+import { HoneError, reasonOf } from '../../domain/errors.ts';
 import type { Task } from '../../domain/task.ts';
 
 /** What a tool answers: text for the model, or a sentence that says what was wrong with the request. */
@@ -121,9 +121,7 @@ export class Workspace {
           ? regExpMatcher(pattern)
           : (lines) => lines.flatMap((line, index) => (line.includes(pattern) ? [index] : []));
     } catch (error) {
-      return refused(
-        `The pattern is not a valid regular expression: ${error instanceof Error ? error.message : String(error)}.`,
-      );
+      return refused(`The pattern is not a valid regular expression: ${reasonOf(error)}.`);
     }
     const { paths, isPartial } = await this.#list(options.path ?? '');
     if (paths === undefined) return refused(`There is no file or folder ${options.path ?? ''} in the package.`);
