@@ -141,7 +141,9 @@ export const frontierTermSchema = z.strictObject({
       }),
     ])
     .prefault({ from: 'within-task' })
-    .describe('where the price starts; steering repairs a factor of 3 either way; default within-task'),
+    .describe(
+      'where the price starts; steering makes up for a start that is wrong by a factor of 3, in hundreds of steps; default within-task',
+    ),
   controller: controllerSchema.describe('how the price moves: log price += rate x gap, with safeguards'),
 });
 export type FrontierTerm = z.output<typeof frontierTermSchema>;
