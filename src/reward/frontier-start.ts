@@ -59,7 +59,7 @@ export function startFrontier(term: FrontierTerm, input: FrontierStart, report: 
       const error = errorOfGap(term, { reference: at, gains: { successGain: 0, costSaving: 0 }, cost: index });
       const needed = rolloutsForNoise(at.rollouts, { present: error, target: GAP_ERROR });
       report.push(
-        `Effort ${effort}: success ${figure(at.success)} ± ${figure(at.successError)} for a ${name} of ${figure(at.cost)} ± ${figure(at.costError)} (standard errors, ${at.rollouts} rollouts of ${at.tasks} tasks); ${start.sentence}.`,
+        `Effort ${effort}: success ${figure(at.success)} ± ${figure(at.successError)} at a mean cost of ${figure(at.cost)} ± ${figure(at.costError)} (${name}; standard errors, ${at.rollouts} rollouts of ${at.tasks} tasks); ${start.sentence}.`,
         `Effort ${effort}: the gap that moves the price of ${name} has a noise of ${figure(error)} from this reference${deadZoneClause(term, error)}; ${needed > at.rollouts ? `about ${needed} rollouts would bring it to ${GAP_ERROR}` : `it is at most ${GAP_ERROR}`}.`,
       );
     }

@@ -89,7 +89,7 @@ describe('starting a reward', () => {
     expect(low === undefined ? 0 : priceOf(low.prices['cost'] ?? { ...EMPTY })).toBeCloseTo(products / squares, 12);
     expect(report).toHaveLength(4);
     expect(report[0]).toMatch(
-      /^Effort low: success 0\.\d+ ± 0\.\d+ for a cost of .* from the slope within tasks \(band /,
+      /^Effort low: success 0\.\d+ ± 0\.\d+ at a mean cost of \d\S* ± \S+ \(cost; standard errors, .* from the slope within tasks \(band /,
     );
     expect(report[1]).toMatch(/noise of .*the price rests while the gap is within .*about \d+ rollouts would bring/);
   });
