@@ -2,7 +2,7 @@
  * Levels of effort from end to end on a tiny model: a steered run at two levels over a pool of tasks, and `hone eval
  * --efforts`, whose lines are what a frontier is fitted from.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -187,6 +187,34 @@ describe('hone eval --efforts', () => {
     const { code, stderr } = await runHone(['eval', 'model', '--config', config, ...args], { cwd: directory });
     expect(code).toBe(1);
     expect(stderr.trim()).toMatch(message);
+  });
+
+  it.each([
+    {
+      what: 'a file that is there',
+      out: 'taken.jsonl',
+      message: /taken\.jsonl is there already, .* another .* or remove/u,
+    },
+    {
+      what: 'a folder that is not there',
+      out: join('nowhere', 'x.jsonl'),
+      message: /x\.jsonl could not be written: ENOENT.* a folder that is there/u,
+    },
+    { what: 'a file in a file', out: join('taken.jsonl', 'x'), message: /x could not be written: ENOTDIR/u },
+  ])('refuses to write to $what before any rollout, also in a dry run', async ({ out, message }) => {
+    writeFileSync(join(directory, 'taken.jsonl'), 'kept\n');
+    const before = readdirSync(directory);
+    for (const dry of [[], ['--dry-run']]) {
+      // There is no such model: a command that got as far as loading it would say so.
+      const args = ['eval', 'no-such-model', '--config', config, '--efforts', '--out', out, ...dry];
+      const { code, stdout, stderr } = await runHone(args, { cwd: directory });
+      expect(code).toBe(1);
+      expect(stdout).toBe('');
+      expect(stderr.trim()).toMatch(message);
+      expect(stderr).not.toContain('no-such-model');
+    }
+    expect(readFileSync(join(directory, 'taken.jsonl'), 'utf8')).toBe('kept\n');
+    expect(readdirSync(directory)).toEqual(before);
   });
 
   it('of a config that names no effort is refused', async () => {

@@ -2,8 +2,6 @@
  * `hone eval`: a model folder on fixed tasks, sampled and greedy; with `--efforts` at every level of effort that the config
  * names, one line a rollout, for `hone frontier fit`.
  */
-import { writeFileSync } from 'node:fs';
-
 import { loadConfig } from './load-config.ts';
 import { choiceOption, integerOption, numberOption } from './options.ts';
 import { createProgress } from './progress.ts';
@@ -17,10 +15,11 @@ import { scoreResults } from '../eval/scores.ts';
 import { resolveConfig } from '../run/config.ts';
 import type { RunConfig, RunConfigInput } from '../run/config.ts';
 import { evaluateEfforts, summariseEfforts } from '../run/effort-evaluation.ts';
-import type { EffortSummary, EvaluationLine } from '../run/effort-evaluation.ts';
+import type { EffortSummary } from '../run/effort-evaluation.ts';
 import { effortsOf, tellsEffort } from '../run/efforts.ts';
 import { evaluateTasks } from '../run/evaluate.ts';
 import { loadModel } from '../run/load-model.ts';
+import { checkNewFile, writeNewFile } from '../run/new-file.ts';
 import { checkModelFits, openPolicyStack } from '../run/policy-stack.ts';
 import { evaluationPasses } from '../run/run-evaluation.ts';
 import { openCorpus } from '../tasks/corpus.ts';
@@ -83,7 +82,7 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
         onProgress: (done) => progress.update(done, total, 'rollouts'),
       });
       progress.end();
-      writeLines(out, lines);
+      writeNewFile(out, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
       const summary = summariseEfforts(lines, { seed });
       process.stdout.write(
         options['json'] === true
@@ -129,8 +128,8 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
 }
 
 /**
- * Undefined without `--efforts`. Throws `invalid-config` unless the config names levels of effort and there is a file to
- * write to, and on its options without it.
+ * Undefined without `--efforts`. Throws `invalid-config` unless the config names levels of effort and there is a new file
+ * that can be written, and on its options without it: nobody plays an hour of rollouts for a file that cannot be made.
  */
 function effortOptions(
   config: RunConfig,
@@ -153,18 +152,9 @@ function effortOptions(
     throw new HoneError('invalid-config', '--efforts writes one line a rollout, and no file is named.', {
       cure: 'Name it, such as --out evaluations.jsonl.',
     });
-  return { rollouts: integerOption('--rollouts', rollouts, { min: 1, max: 1000 }), out };
-}
-
-function writeLines(path: string, lines: readonly EvaluationLine[]): void {
-  try {
-    writeFileSync(path, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
-  } catch (cause) {
-    throw new HoneError('store-failed', `The evaluations could not be written to ${path}.`, {
-      cure: 'Name a file in a folder that you can write to with --out.',
-      cause,
-    });
-  }
+  const checked = { rollouts: integerOption('--rollouts', rollouts, { min: 1, max: 1000 }), out };
+  checkNewFile(out);
+  return checked;
 }
 
 function effortTable(summaries: readonly EffortSummary[]): string {
