@@ -124,7 +124,7 @@ describe('hone frontier fit, then simulate', () => {
       join(folder, 'unpriced.json'),
       JSON.stringify({ ...file, efforts: [{ ...low, startingPrice: null }, ...others] }),
     );
-    const sentence = 'The fit has no starting price for low, as no slope there lies above 0 for sure';
+    const sentence = 'The fit has no starting price for effort low, as no slope there lies above 0 for sure';
     const run = await hone('simulate', 'unpriced.json', '--steps', '50', '--out', 'unpriced');
     expect(run.stdout.replaceAll(/\s+/gu, ' ')).toContain(sentence);
     const given = await hone(
@@ -139,6 +139,33 @@ describe('hone frontier fit, then simulate', () => {
     );
     expect(given).toMatchObject({ code: 0 });
     expect(given.stdout).not.toContain('The fit has no starting price');
+  });
+
+  it('takes the controller of a config, and refuses a config that steers nothing', async () => {
+    const config = (terms: unknown[]): string =>
+      JSON.stringify({ name: 'mine', model: 'models/nano', baseline: { rolloutsPerTask: 4 }, reward: { terms } });
+    const controller = { rate: 0.15, proportional: 0.8, deadZone: 2 };
+    const term = { kind: 'frontier', alpha: 0.5, costs: [{ weights: { turns: 1 } }], controller };
+    writeFileSync(join(folder, 'steered.json'), config([term]));
+    writeFileSync(join(folder, 'unsteered.json'), config([]));
+    writeFileSync(join(folder, 'curve.csv'), 'effort,cost,success\nlow,1,0.3\nhigh,4,0.6\n');
+    const simulate = (name: string, ...rest: string[]): Promise<HoneResult> =>
+      hone('simulate', 'curve.csv', '--config', name, '--steps', '50', '--out', 'controlled', ...rest);
+    const run = await simulate('steered.json');
+    expect(run).toMatchObject({ code: 0 });
+    expect(run.stdout.replaceAll(/\s+/gu, ' ')).toContain(
+      'the controller of steered.json (rate 0.15, proportional 0.8)',
+    );
+    const { settings } = JSON.parse((await simulate('steered.json', '--json')).stdout) as { settings: object };
+    expect(settings).toMatchObject({
+      controller: { rate: 0.15, proportional: 0.8, slewLimit: 0.05, deadZone: 0 },
+      controllerFrom: 'steered.json',
+    });
+    expect(await simulate('unsteered.json')).toMatchObject({
+      code: 1,
+      stderr:
+        'hone: unsteered.json has no frontier term in reward.terms: its run would steer no price. Name a config with a term { kind: "frontier", ... }, or leave --config out for the default controller.\n',
+    });
   });
 
   it.each([

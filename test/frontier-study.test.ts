@@ -121,6 +121,17 @@ describe('hone frontier study', () => {
     );
   });
 
+  it('follows the mean field beside a sampled study, each in a folder of its own', async () => {
+    const beside = mkdtempSync(join(directory, 'beside-'));
+    const run = (...args: string[]) => runHone(['frontier', 'study', '--problems', '1', ...args], { cwd: beside });
+    const sampled = await run('--seeds', '1', '--steps', '5', '--batch', '10');
+    expect(sampled.code, sampled.stderr).toBe(0);
+    const mean = await run('--mean-field', '--steps', '5');
+    expect(mean.code, mean.stderr).toBe(0);
+    expect(mean.stdout).toContain('Written to runs/frontier-mean-field: report.html');
+    expect(existsSync(join(beside, 'runs', 'frontier-study', 'units.jsonl'))).toBe(true);
+  });
+
   it('verifies the statements', async () => {
     const { code, stdout } = await study('--verify', '--seed', '3', '--json');
     const report = JSON.parse(stdout) as { seed: number; passed: boolean; statements: { passed: boolean }[] };

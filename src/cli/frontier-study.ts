@@ -43,7 +43,7 @@ import { renderVerification, verifyStudy } from '../frontier/verification.ts';
 
 /** As a shell reports a process that ended by SIGINT. */
 const INTERRUPTED = 130;
-const DEFAULT_FOLDER = 'runs/frontier-study';
+const DEFAULT_FOLDERS = { sampled: 'runs/frontier-study', 'mean-field': 'runs/frontier-mean-field' } as const;
 /** The longest study: a year of one core. */
 const MAX_STEPS = 1_000_000;
 
@@ -238,8 +238,8 @@ function seedOf({ seed }: Record<string, unknown>): number | undefined {
   return seed === undefined ? undefined : integerOption('--seed', seed, { min: 0, max: 0xffffffff });
 }
 
-function folderOf({ out }: Record<string, unknown>): string {
-  return join(pathOption('--out', out) ?? DEFAULT_FOLDER);
+function folderOf({ out, meanField }: Record<string, unknown>): string {
+  return join(pathOption('--out', out) ?? DEFAULT_FOLDERS[meanField === true ? 'mean-field' : 'sampled']);
 }
 
 function pictureOf({ svg }: Record<string, unknown>): string | undefined {

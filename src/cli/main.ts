@@ -97,7 +97,10 @@ const frontier = program
 frontier
   .command('study')
   .description('run the toy study of steered prices and put its table beside the published one')
-  .option('--out <folder>', 'folder to write; runs/frontier-study if left out')
+  .option(
+    '--out <folder>',
+    'folder to write; runs/frontier-study if left out, runs/frontier-mean-field with --mean-field',
+  )
   .option('--seed <integer>', 'seed of every draw; 1 if left out')
   .option('--problems <integer>', 'problems, spread over the grid of 100; all if left out')
   .option('--seeds <integer>', 'seeds of each problem; 3 if left out')
@@ -109,7 +112,7 @@ frontier
   .option('--resume', 'go on with a study that was stopped; a finished one gets its files anew')
   .option(
     '--mean-field',
-    'follow expectations instead of sampling: no noise, done in a moment, in place of the last one',
+    'follow expectations instead of sampling: no noise, done in a moment, in place of the last mean field',
   )
   .option('--verify', 'check the thirteen statements about the study instead of running it')
   .option('--svg <file>', 'also write gain against saving alone, as one picture')
@@ -143,6 +146,10 @@ frontier
   .option('--slope-error <factor>', 'how wrong the fixed price that is shown beside is', '3')
   .option('--steps <integer>', 'steps of the course', '1000')
   .option('--actor-rate <number>', 'how fast the policy moves, in log cost a step', '0.015')
+  .option(
+    '--config <file>',
+    "hone.config.ts or .json whose frontier term's controller moves the price; defaults if left out",
+  )
   .option('--out <folder>', 'folder to write', 'runs/frontier-simulate')
   .option('--svg <file>', 'also write the landings under the middle improvement alone, as one picture')
   .option('--json', 'print the result as JSON')

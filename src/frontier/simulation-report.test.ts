@@ -55,13 +55,39 @@ describe('a simulation in words', () => {
     expect(text).toContain('Without improvement every α stays where it started');
     expect(text).toContain('here 10 %, 25 % more success at equal cost');
     expect(text).toContain('Not settled after 300 steps');
-    expect(text).toContain('of 6 at low');
+    expect(text).toContain('of 6 at effort low');
     expect(describeSimulation(simulation({ law: 'failures' })).join('\n')).toContain('fewer failures at equal cost');
+  });
+
+  it('says where success ends at 100 %, in a sentence and beside the table', () => {
+    const capped = simulation({ percents: [25, 300] });
+    const text = renderSimulationText(capped);
+    expect(text).toContain('300 % more success at equal cost, up to 100 %: cost saved');
+    expect(text).toContain('25 % more success at equal cost: cost saved');
+    expect(text).toContain('Success reaches 100 % and ends there: effort low, effort medium, effort high.');
+    expect(describeSimulation(capped).join('\n')).toContain(
+      '300 % more success at equal cost is not to be had everywhere: with 300 % the end is reached at effort low (at most +222.6 %), effort medium (at most +112.8 %), effort high (at most +72.4 %).',
+    );
+    expect(renderSimulationReport(capped)).toContain('Success reaches 100 % and ends there');
+    expect(describeSimulation(simulation()).join('\n')).not.toContain('100 %');
+  });
+
+  it('names the controller, and gives one piece of advice about it that says which rows need which', () => {
+    const said = (rate: number, controllerSource?: string): string => {
+      const controller = { ...simulation().options.controller, rate, proportional: 0, slewLimit: null, decay: null };
+      return describeSimulation({ ...simulation({ controller }), controllerSource }).join('\n');
+    };
+    expect(said(0.02)).toContain('the default controller (rate 0.02, proportional 0; --config takes the one of a run)');
+    expect(said(0.003, 'mine.json')).toContain('the controller of mine.json (rate 0.003, proportional 0)');
+    expect(said(0.003)).toMatch(/need more steps or a higher controller\.rate\. Set it in .* --config/u);
+    expect(said(2)).toMatch(/effort low at α = .* swings\).*need a higher controller\.proportional or a lower/u);
+    for (const rate of [0.003, 0.02, 2])
+      expect(said(rate).match(/Set it in the frontier term of reward\.terms/gu)).toHaveLength(1);
   });
 
   it('says where the curve passes beside a point, and where the starting price is not its slope', () => {
     const bent = simulation({}, 'effort,cost,success\nlow,1,0.3\nmedium,2,0.3\nhigh,4,0.6\n');
-    expect(describeSimulation(bent).join('\n')).toContain('The curve passes beside low (30.0 % measured');
+    expect(describeSimulation(bent).join('\n')).toContain('The curve passes beside effort low (30.0 % measured');
     const input = parseCurve(CURVE, 'points.csv');
     const { options } = simulation();
     const efforts = simulateLandings(
@@ -69,7 +95,7 @@ describe('a simulation in words', () => {
       options,
     );
     expect(describeSimulation({ source: 'x', input, options, efforts }).join('\n')).toContain(
-      'The starting price is not the slope of the curve at low',
+      'The starting price is not the slope of the curve at effort low',
     );
   });
 });

@@ -8,6 +8,8 @@ import { renderFrontierPage, renderScrolling } from './frontier-page.ts';
 import { improveCurve } from './landing.ts';
 import type { Course, EffortSimulation, SteeredOutcome } from './simulation.ts';
 import {
+  assumptionName,
+  capNote,
   compactLandings,
   describeSimulation,
   fullLandings,
@@ -40,11 +42,12 @@ export function renderSimulationReport(simulation: Simulation): string {
       courseFigure(simulation, { percent, shows: 'gap' }),
     ];
     const landings = compactLandings(simulation, percent);
+    const note = capNote(simulation, percent);
     const settling = settlingTable(simulation, percent);
     return {
-      title: `If training brings ${improvementName(percent, options.law)}`,
+      title: `If training brings ${assumptionName(simulation, percent)}`,
       html: [
-        `<h3>${escapeHtml(landings.title)}</h3>${renderScrolling(renderFigureTable(landings))}`,
+        `<h3>${escapeHtml(landings.title)}</h3>${renderScrolling(renderFigureTable(landings))}${note === undefined ? '' : `<p>${escapeHtml(note)}</p>`}`,
         ...figures.map((figure) => renderFigure(figure)),
         `<details><summary>${escapeHtml(settling.title)}</summary>${renderScrolling(renderFigureTable(settling))}</details>`,
       ].join(''),
@@ -259,7 +262,7 @@ function lookAt(looks: readonly Look[], index: number): Look {
 }
 
 function titleOf({ effort }: EffortSimulation): string {
-  return `${effort.slice(0, 1).toUpperCase()}${effort.slice(1)} effort`;
+  return `Effort ${effort}`;
 }
 
 function pointOf({ cost, success }: { cost: number; success: number }): Point {

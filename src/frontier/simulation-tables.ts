@@ -13,6 +13,8 @@ import { formatNumber } from './xy-scale.ts';
 
 export interface Simulation {
   readonly source: string;
+  /** The config that the controller comes from; the defaults where it is undefined. */
+  readonly controllerSource?: string | undefined;
   readonly input: CurveInput;
   readonly options: SimulationOptions;
   readonly efforts: readonly EffortSimulation[];
@@ -28,13 +30,47 @@ export function improvementName(percent: number, law: ImprovementLaw): string {
   return `${percent} % ${LAW_WORDS[law]}`;
 }
 
+/** The improvement, and that success ends at 100 % where that takes something from it. */
+export function assumptionName(simulation: Simulation, percent: number): string {
+  const name = improvementName(percent, simulation.options.law);
+  return cappedEfforts(simulation, percent).length === 0 ? name : `${name}, up to 100 %`;
+}
+
+/** What stands beside the table of an improvement that is cut off at 100 %; undefined where none is. */
+export function capNote(simulation: Simulation, percent: number): string | undefined {
+  const capped = cappedEfforts(simulation, percent);
+  if (capped.length === 0) return undefined;
+  return `Success reaches 100 % and ends there: ${capped.map(({ effort }) => `effort ${effort}`).join(', ')}.`;
+}
+
+/** Where success can't rise by the whole improvement, with the most it can; undefined where it can everywhere. */
+function sayCap(simulation: Simulation, percent: number): string | undefined {
+  const capped = cappedEfforts(simulation, percent);
+  if (capped.length === 0) return undefined;
+  const places = capped.map(
+    ({ effort, base }) => `effort ${effort} (at most ${formatNumber(1 / base.success - 1, 'signed-percent')})`,
+  );
+  return `Success ends at 100 %, so ${improvementName(percent, simulation.options.law)} is not to be had everywhere: with ${percent} % the end is reached at ${places.join(', ')}.`;
+}
+
+/** Efforts that reach a success of 1 where they start or at one of their landings. */
+function cappedEfforts({ efforts, options: { law } }: Simulation, percent: number): readonly EffortSimulation[] {
+  if (law !== 'success') return [];
+  return efforts.filter(
+    ({ base, steered, fixed }) =>
+      (1 + percent / 100) * base.success > 1 ||
+      [...steered, ...fixed].some((outcome) => outcome.percent === percent && outcome.landing.success > 1 - 1e-9),
+  );
+}
+
 /** `fixed price`, or with what it was multiplied by. */
 function fixedName(startFactor: number): string {
   return startFactor === 1 ? 'fixed price' : `fixed price ${factorName(startFactor)}`;
 }
 
 /** Saving and gain of every rule, one column an effort: `12.3 / +4.5`. */
-export function compactLandings({ efforts, options }: Simulation, percent: number): TitledTable {
+export function compactLandings(simulation: Simulation, percent: number): TitledTable {
+  const { efforts, options } = simulation;
   const cell = ({ costSaving, successGain }: Landing): string => `${signed(costSaving)} / ${signed(successGain)}`;
   const ofPercent = <T extends { readonly percent: number }>(outcomes: readonly T[]): T[] =>
     outcomes.filter((outcome) => outcome.percent === percent);
@@ -47,7 +83,7 @@ export function compactLandings({ efforts, options }: Simulation, percent: numbe
     ...efforts.map((effort) => optional(ofPercent(effort.fixed)[index]?.landing, cell)),
   ]);
   return {
-    title: `${improvementName(percent, options.law)}: cost saved / success gained, in per cent`,
+    title: `${assumptionName(simulation, percent)}: cost saved / success gained, in per cent`,
     heads: ['rule', ...efforts.map(({ effort }) => effort)],
     rows: [...steered, ...fixed],
   };
@@ -78,7 +114,8 @@ export function fullLandings({ efforts, input }: Simulation, percent: number): O
 }
 
 /** When the gap comes to stay within a point, from each starting price; one column an effort. */
-export function settlingTable({ efforts, options }: Simulation, percent: number): TitledTable {
+export function settlingTable(simulation: Simulation, percent: number): TitledTable {
+  const { efforts } = simulation;
   const [first] = efforts;
   const rows = (first?.steered ?? []).flatMap((outcome, index) =>
     outcome.percent !== percent
@@ -89,7 +126,7 @@ export function settlingTable({ efforts, options }: Simulation, percent: number)
         ]),
   );
   return {
-    title: `${improvementName(percent, options.law)}: step from which the gap stays within one point (swings across it)`,
+    title: `${assumptionName(simulation, percent)}: step from which the gap stays within one point (swings across it)`,
     heads: ['rule', ...efforts.map(({ effort }) => effort)],
     rows,
   };
@@ -103,6 +140,10 @@ export function describeSimulation(simulation: Simulation): string[] {
   const sentences = [
     `Without improvement every α stays where it started: (1 − α) s/s0 + α c/c0 = 1 holds there already. Where an α lands depends on how the frontier gets better, which nobody knows before training: here ${percents.map((percent) => `${percent} %`).join(', ')} ${LAW_WORDS[law]}, at every cost alike. Only the direction, saving to gain as 1 − α to α, does not depend on it.`,
   ];
+  for (const percent of percents) {
+    const note = sayCap(simulation, percent);
+    if (note !== undefined) sentences.push(note);
+  }
   for (const { effort, steered, fixed, elasticity } of efforts) {
     const at = steered.filter(({ percent }) => percent === middle);
     const ends = [at[0], at.at(-1)].filter((outcome) => outcome !== undefined);
@@ -117,7 +158,7 @@ export function describeSimulation(simulation: Simulation): string[] {
           `${fixedName(startFactor).replace('fixed price', '').trim() || 'as it is'}: ${sayFixed(landing)}`,
       );
     sentences.push(
-      `At ${effort} effort, with ${improvementName(middle, law)}, ${landings.join(', ')} (one per cent of cost buys ${formatNumber(elasticity, 'number', 2)} per cent of success there). A price that stays fixed ends elsewhere: ${strays.join('; ')}.`,
+      `At effort ${effort}, with ${assumptionName(simulation, middle)}, ${landings.join(', ')} (one per cent of cost buys ${formatNumber(elasticity, 'number', 2)} per cent of success there). A price that stays fixed ends elsewhere: ${strays.join('; ')}.`,
     );
   }
   const unpriced = efforts.filter(
@@ -128,39 +169,35 @@ export function describeSimulation(simulation: Simulation): string[] {
   );
   if (unpriced.length > 0)
     sentences.push(
-      `The fit has no starting price for ${unpriced.map(({ effort }) => effort).join(' and ')}, as no slope there lies above 0 for sure: the slope of the curve stands in for it, and may be far off. A run would refuse to start without a price.`,
+      `The fit has no starting price for ${unpriced.map(({ effort }) => `effort ${effort}`).join(' and ')}, as no slope there lies above 0 for sure: the slope of the curve stands in for it, and may be far off. A run would refuse to start without a price.`,
     );
   const free = input.points.filter(({ cost }) => cost === 0).map(({ effort }) => effort);
   if (free.length > 0)
     sentences.push(
-      `Nothing is spent at effort ${free.join(' and ')}: gains are relative to cost, so it is a point of the curve and cannot be steered.`,
+      `Nothing is spent at ${free.map((effort) => `effort ${effort}`).join(' and ')}: gains are relative to cost, so it is a point of the curve and cannot be steered.`,
     );
   const unsettled = efforts.flatMap(({ effort, steered }) =>
-    steered.filter(({ courses }) => courses[0]?.settledAt === null).map((outcome) => sayUnsettled(effort, outcome)),
+    steered
+      .filter(({ courses }) => courses[0]?.settledAt === null && courses[0].swings <= 1)
+      .map((outcome) => sayUnsettled(effort, outcome)),
   );
-  if (unsettled.length > 0)
-    sentences.push(
-      `Not settled after ${steps} steps, even from the intended price: ${listed(unsettled)}. Plan more steps or a faster controller there.`,
-    );
   const ringing = efforts.flatMap(({ effort, steered }) =>
     steered
       .filter(({ courses }) => (courses[0]?.swings ?? 0) > 1)
       .map(
-        ({ alpha, percent, courses }) => `${effort} at α = ${alpha} with ${percent} % (${courses[0]?.swings} swings)`,
+        ({ alpha, percent, courses }) =>
+          `effort ${effort} at α = ${alpha} with ${percent} % (${courses[0]?.swings} swings)`,
       ),
   );
-  if (ringing.length > 0)
-    sentences.push(
-      `The gap rings, crossing more than a point to both sides: ${listed(ringing)}. Slow the controller down.`,
-    );
+  if (unsettled.length + ringing.length > 0) sentences.push(adviseController({ unsettled, ringing }, simulation));
   const wrong = efforts.filter(({ startPrice, slope }) => Math.abs(Math.log(startPrice / slope)) > Math.log(1.1));
   if (wrong.length > 0)
     sentences.push(
-      `The starting price is not the slope of the curve at ${wrong.map(({ effort, startPrice, slope }) => `${effort} (${formatNumber(startPrice / slope, 'times')} of it)`).join(', ')}: a fixed price would drift there even if nothing improved.`,
+      `The starting price is not the slope of the curve at ${wrong.map(({ effort, startPrice, slope }) => `effort ${effort} (${formatNumber(startPrice / slope, 'times')} of it)`).join(', ')}: a fixed price would drift there even if nothing improved.`,
     );
   const assumed = efforts.flatMap(({ effort, steered }) => {
     const outside = steered.filter(({ landing }) => !isMeasured(landing, input)).length;
-    return outside === 0 ? [] : [`${outside} of ${steered.length} at ${effort}`];
+    return outside === 0 ? [] : [`${outside} of ${steered.length} at effort ${effort}`];
   });
   if (assumed.length > 0)
     sentences.push(
@@ -169,10 +206,10 @@ export function describeSimulation(simulation: Simulation): string[] {
   const off = input.points.filter(({ cost, success }) => Math.abs(input.curve.value(cost) / success - 1) > 0.01);
   if (off.length > 0)
     sentences.push(
-      `The curve passes beside ${off.map(({ effort, cost, success }) => `${effort} (${formatNumber(success, 'percent')} measured, ${formatNumber(input.curve.value(cost), 'percent')} on the curve)`).join(', ')}: the base of an effort is the point of the curve at its cost.`,
+      `The curve passes beside ${off.map(({ effort, cost, success }) => `effort ${effort} (${formatNumber(success, 'percent')} measured, ${formatNumber(input.curve.value(cost), 'percent')} on the curve)`).join(', ')}: the base of an effort is the point of the curve at its cost.`,
     );
   sentences.push(
-    `The courses are a mean field: no noise of rollouts, an improvement that is half there after ${halfLifeSteps} steps, Adam on log cost at a rate of ${options.actorRate}, and the controller's default safeguards without the dead zone, which needs measured noise. Steered prices are also started ${factorName(slopeError)} and ${factorName(1 / slopeError)}: they are drawn to the same point.`,
+    `The courses are a mean field: no noise of rollouts, an improvement that is half there after ${halfLifeSteps} steps, Adam on log cost at a rate of ${options.actorRate}, and ${sayController(simulation)}, without its dead zone, which needs measured noise. Steered prices are also started ${factorName(slopeError)} and ${factorName(1 / slopeError)}: they are drawn to the same point.`,
   );
   return sentences;
 }
@@ -194,10 +231,16 @@ export function renderSimulationText(simulation: Simulation): string {
   };
   const last = options.percents.at(-1) ?? 0;
   const tables = [
-    starts,
-    ...options.percents.map((percent) => compactLandings(simulation, percent)),
-    settlingTable(simulation, last),
-  ].map(({ title, heads, rows }) => `${title}\n${renderTextTable(heads, rows)}`);
+    { ...starts, note: undefined },
+    ...options.percents.map((percent) => ({
+      ...compactLandings(simulation, percent),
+      note: capNote(simulation, percent),
+    })),
+    { ...settlingTable(simulation, last), note: undefined },
+  ].map(
+    ({ title, heads, rows, note }) =>
+      `${title}\n${renderTextTable(heads, rows)}${note === undefined ? '' : `\n${wrapText(note)}`}`,
+  );
   const sentences = describeSimulation(simulation).map((sentence) => wrapText(`- ${sentence}`));
   return `${[`Landings on the frontier of ${source}`, ...tables, sentences.join('\n')].join('\n\n')}\n`;
 }
@@ -217,8 +260,30 @@ function sayFixed({ cost, costSaving, successGain }: Landing): string {
   return `${formatNumber(costSaving, 'signed-percent')} saving, ${formatNumber(successGain, 'signed-percent')} gain`;
 }
 
+function sayController({ controllerSource, options: { controller } }: Simulation): string {
+  const values = `rate ${controller.rate}, proportional ${controller.proportional}`;
+  return controllerSource === undefined
+    ? `the default controller (${values}; --config takes the one of a run)`
+    : `the controller of ${controllerSource} (${values})`;
+}
+
+/** Which rows need a faster controller and which a calmer one, and where that is set. */
+function adviseController(
+  { unsettled, ringing }: { readonly unsettled: readonly string[]; readonly ringing: readonly string[] },
+  { options: { steps }, controllerSource }: Simulation,
+): string {
+  const slow = `Not settled after ${steps} steps, even from the intended price, and without ringing: ${listed(unsettled)}; these need more steps or a higher controller.rate`;
+  const calm = `${unsettled.length === 0 ? 'The' : 'the'} gap rings, crossing more than a point to both sides: ${listed(ringing)}; these need a higher controller.proportional or a lower controller.rate`;
+  const both =
+    unsettled.length > 0 && ringing.length > 0
+      ? ', and as one controller serves all efforts, raise proportional and plan more steps'
+      : '';
+  const needs = [...(unsettled.length > 0 ? [slow] : []), ...(ringing.length > 0 ? [calm] : [])].join('; ');
+  return `${needs}${both}. Set it in the frontier term of reward.terms in ${controllerSource ?? "a run's config"} and try it here with --config.`;
+}
+
 function sayUnsettled(effort: string, { alpha, percent, courses }: SteeredOutcome): string {
-  return `${effort} at α = ${alpha} with ${percent} % (gap ${formatNumber(courses[0]?.gaps.at(-1) ?? Number.NaN, 'signed-percent')})`;
+  return `effort ${effort} at α = ${alpha} with ${percent} % (gap ${formatNumber(courses[0]?.gaps.at(-1) ?? Number.NaN, 'signed-percent')})`;
 }
 
 /** At most six, and how many more. */
