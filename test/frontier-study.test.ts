@@ -34,9 +34,14 @@ describe('hone frontier study', () => {
       expect(code, stderr).toBe(0);
       expect(stdout).toContain('fixed price');
       // 6 problems; 14 arms with the first seed and 6 with the second, 30 x 60 each; 12 x 3 x 200,000 for references.
-      expect(stdout).toMatch(/^7\.4 million rollouts in \d+s on \d workers?: \d+\.\d ns of one thread a rollout\.$/mu);
+      expect(stdout).toMatch(
+        /^7\.4 million rollouts \(0\.2 million of training, 7\.2 million of references\) in \d+s on \d workers?: \d+\.\d ns of one thread a rollout\.$/mu,
+      );
       expect(stdout).toContain(`Written to workers-${workers}: report.html (open it in a browser), results.json`);
       expect(stderr).toContain('12/12 units');
+      expect(readFileSync(join(directory, `workers-${workers}`, 'report.html'), 'utf8')).toContain(
+        '7,416,000: 216,000 of training and 7,200,000 of references',
+      );
     }
     const expected = filesOf('workers-1');
     expect(filesOf('workers-2')).toEqual(expected);

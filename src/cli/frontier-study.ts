@@ -74,7 +74,7 @@ async function sample(
   progress.phase(
     `${describePlan(plan)}: ${counted(units.length, 'unit')} on ${counted(workers, 'worker')}${finished.length > 0 ? `, ${finished.length} of them finished before` : ''}`,
   );
-  const measured = { units: 0, rollouts: 0, threadSeconds: 0 };
+  const measured = { units: 0, rollouts: 0, references: 0, threadSeconds: 0 };
   const started = performance.now();
   const outcome = await untilStopped(progress, resumeHint(options), (signal) =>
     runStudy(plan, {
@@ -86,6 +86,7 @@ async function sample(
         const { training, reference } = unitRollouts(plan, result.unit);
         measured.units++;
         measured.rollouts += training + reference;
+        measured.references += reference;
         measured.threadSeconds += result.milliseconds / 1000;
         progress.update(done, total, 'units');
       },
@@ -146,8 +147,16 @@ async function finish(
 }
 
 function timingSentence(timing: StudyTiming): string {
-  const { rollouts, wallSeconds, workers } = timing;
-  return `${(rollouts / 1e6).toFixed(1)} million rollouts in ${formatDuration(wallSeconds * 1000)} on ${counted(workers, 'worker')}: ${nanosecondsPerRollout(timing).toFixed(1)} ns of one thread a rollout.`;
+  const { rollouts, references, wallSeconds, workers } = timing;
+  const parts =
+    references === undefined
+      ? ''
+      : ` (${millions(rollouts - references)} million of training, ${millions(references)} million of references)`;
+  return `${millions(rollouts)} million rollouts${parts} in ${formatDuration(wallSeconds * 1000)} on ${counted(workers, 'worker')}: ${nanosecondsPerRollout(timing).toFixed(1)} ns of one thread a rollout.`;
+}
+
+function millions(count: number): string {
+  return (count / 1e6).toLocaleString('en-US', { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 }
 
 async function verify(

@@ -15,7 +15,7 @@ import type { StudyArm, StudyPlan, StudyRecord, StudyRun } from './study-record.
 import { renderStudyReport } from './study-report.ts';
 import type { StudySummary } from './study-summary.ts';
 import { counted } from './study-table.ts';
-import { studyUnits, unitRollouts } from './toy-run.ts';
+import { countRollouts } from './toy-run.ts';
 import { successRate, toyProblem, toyStart } from './toy-task.ts';
 
 const RESULTS_FORMAT = 'hone-frontier-results-1';
@@ -27,22 +27,15 @@ export const TIMING_FILE = 'timing.json';
 
 const EFFORTS = STUDY_EFFORTS.length;
 
-/** Rollouts that a sampled study draws, of training and of the references that it is measured against. */
-function countRollouts(plan: StudyPlan): { training: number; reference: number } {
-  const counts = { training: 0, reference: 0 };
-  for (const unit of studyUnits(plan)) {
-    const { training, reference } = unitRollouts(plan, unit);
-    counts.training += training;
-    counts.reference += reference;
-  }
-  return counts;
-}
-
-/** Of the units that one process ran; `rollouts` of training and references, `threadSeconds` summed over the workers. */
+/**
+ * Of the units that one process ran; `rollouts` of training and references, `references` of them where that was counted,
+ * `threadSeconds` summed over the workers.
+ */
 const timingSchema = z.strictObject({
   workers: z.int(),
   units: z.int(),
   rollouts: z.number(),
+  references: z.number().optional(),
   wallSeconds: z.number(),
   threadSeconds: z.number(),
 });

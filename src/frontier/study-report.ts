@@ -13,6 +13,7 @@ import type { DecaySchedule, StudyPlan, StudyRecord } from './study-record.ts';
 import type { StudySummary } from './study-summary.ts';
 import { compareWithPublished, compareWrongPrices, fixed, renderComparisonTable } from './study-table.ts';
 import { describeStudy } from './study-words.ts';
+import { countRollouts } from './toy-run.ts';
 import { renderFigure, renderFigureTable, renderStandaloneSvg } from './xy-chart.ts';
 import { formatNumber } from './xy-scale.ts';
 
@@ -155,9 +156,12 @@ function renderDirections({ arms }: StudySummary, plan: StudyPlan): string {
 function runFacts({ record, summary, form, facts }: StudyReportInput): { name: string; value: string }[] {
   const { plan, runs } = record;
   const { actor, controller } = plan;
+  const { training, reference } = countRollouts(plan);
   const capped = summary.arms.reduce((sum, { cappedRollouts }) => sum + cappedRollouts, 0);
   const rollouts =
-    form === 'sampled' ? formatNumber(runs.length * plan.steps * plan.batch, 'number', 3) : 'none: expectations';
+    form === 'sampled'
+      ? `${count(training + reference)}: ${count(training)} of training and ${count(reference)} of references`
+      : 'none: expectations';
   const safeguards = [
     controller.proportional === 0 ? [] : [`proportional term ${controller.proportional}`],
     controller.slewLimit === null
@@ -189,6 +193,10 @@ function runFacts({ record, summary, form, facts }: StudyReportInput): { name: s
     { name: 'Seed', value: String(plan.seed) },
     ...facts,
   ];
+}
+
+function count(value: number): string {
+  return value.toLocaleString('en-US');
 }
 
 function describeSchedule({ rate, decay }: DecaySchedule): string {

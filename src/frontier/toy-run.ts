@@ -108,6 +108,17 @@ export function runUnit(plan: StudyPlan, unit: StudyUnit): StudyRun[] {
   return arms.map(({ index, values, capped }) => ({ ...unit, arm: index, values, capped, references }));
 }
 
+/** Rollouts that a sampled study draws, of training and of the references that it is measured against. */
+export function countRollouts(plan: StudyPlan): { training: number; reference: number } {
+  const counts = { training: 0, reference: 0 };
+  for (const unit of studyUnits(plan)) {
+    const { training, reference } = unitRollouts(plan, unit);
+    counts.training += training;
+    counts.reference += reference;
+  }
+  return counts;
+}
+
 /** s0 and c0 as the controller knows them: counted over `referenceRollouts` an effort of the untrained policy, or exact. */
 function measureReferences(
   plan: StudyPlan,
