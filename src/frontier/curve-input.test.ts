@@ -58,6 +58,7 @@ describe('parseCurve', () => {
     ['[]', 'c has no point: there is no curve.'],
     ['effort,cost,success', 'c has no point: there is no curve.'],
     ['[3]', 'c, point 1 is 3, not a point.'],
+    ['{"effort":"low","cost":NaN,"success":0.3}', 'c:1 has the cost NaN, which is no number of JSON.'],
     ['{"effort":"low","cost":1,"success":0.3}\n{"effort"', 'c:2 is not JSON: {"effort".'],
     ['{"effort":"low","cost":1,"success":0.3}', 'c has one effort, low: one cost is no curve.'],
     ['effort,cost,success\nlow,1,0.2\nlow,2,0.5', 'c has two points for effort low.'],

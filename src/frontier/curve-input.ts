@@ -7,6 +7,7 @@ import { z } from 'zod';
 
 import { effortSchema } from '../domain/effort.ts';
 import { HoneError } from '../domain/errors.ts';
+import { notANumber } from './evaluation-records.ts';
 import { fitCurve } from './fitted-curve.ts';
 import { parseFrontierFile } from './frontier-file.ts';
 import type { SimulatedEffort } from './simulation.ts';
@@ -113,6 +114,13 @@ function parseRows(content: string, origin: string): { value: unknown; place: st
         const value: unknown = JSON.parse(line);
         return { value, place };
       } catch (cause) {
+        const odd = notANumber(line);
+        if (odd !== undefined)
+          throw new HoneError(
+            'invalid-config',
+            `${place} has the ${odd.key} ${odd.value}, which is no number of JSON.`,
+            { cure: 'Write a number, or leave the point out.', cause },
+          );
         throw new HoneError('invalid-config', `${place} is not JSON: ${line.slice(0, 60)}.`, {
           cure: 'Write one point a line, such as {"effort":"low","cost":0.02,"success":0.35}.',
           cause,

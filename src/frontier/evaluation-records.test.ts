@@ -54,6 +54,14 @@ describe('parseEvaluations', () => {
     ['{"task":"t1","effort":"low","cost":1}', 'e.jsonl:1 has no success.'],
     [line({ cheated: 'no' }), 'e.jsonl:1 has the cheated "no", not true or false.'],
     [`${line({})}\n[1]`, 'e.jsonl:2 is [1], not an object.'],
+    [
+      '{"task":"t1","effort":"low","success":NaN,"cost":0.02}',
+      'e.jsonl:1 has the success NaN, which is no number of JSON.',
+    ],
+    [
+      '{"task":"t1","effort":"low","success":1,"cost":{"turns": -Infinity}}',
+      'e.jsonl:1 has the turns -Infinity, which is no number of JSON.',
+    ],
     [`${line({})}\n{"task":`, 'e.jsonl:2 is not JSON: {"task":.'],
     ['\n \n', 'e.jsonl holds no evaluation.'],
     [`${line({})}\n${line({ cost: { turns: 1 } })}`, 'e.jsonl:2 has a cost of another form than line 1.'],

@@ -159,6 +159,12 @@ function parseLine(content: string): Line | Problem {
   try {
     value = JSON.parse(content);
   } catch {
+    const odd = notANumber(content);
+    if (odd !== undefined)
+      return {
+        what: `has the ${odd.key} ${odd.value}, which is no number of JSON`,
+        cure: 'Write a number, or leave out rollouts whose figures are not known.',
+      };
     return { what: `is not JSON: ${shorten(content)}`, cure: `Write one rollout a line, such as ${FORM}.` };
   }
   const parsed = lineSchema.safeParse(value);
@@ -178,6 +184,12 @@ function parseLine(content: string): Line | Problem {
       ? 'Leave out rollouts whose machine failed: they say nothing about the policy.'
       : `Give ${EXPECTED[key]}.`;
   return { what, cure };
+}
+
+/** The first key whose value is NaN or infinite, as Python writes them. */
+export function notANumber(content: string): { readonly key: string; readonly value: string } | undefined {
+  const [, key, value] = /"(\w+)"\s*:\s*(-?(?:NaN|Infinity)\b)/u.exec(content) ?? [];
+  return key === undefined || value === undefined ? undefined : { key, value };
 }
 
 function priceLine(cost: Line['cost'], option: CostOption): number | Problem {
