@@ -38,8 +38,12 @@ describe('hone frontier fit, then simulate', () => {
     expect(fit).toMatchObject({ code: 0 });
     expect(fit.stdout).toContain('Frontier of toy.jsonl: 3 efforts, 1,350 rollouts');
     expect(fit.stderr).toContain('written to fit/frontier.json, fit/fit.html');
+    const [, snippet = ''] = fit.stdout.split(
+      /For hone\.config\.ts, inside reward: \{ terms: \[ \.\.\. \] \};[^{]*:\n(?=\{)/u,
+    );
     const file = parseFrontierFile(JSON.parse(read('fit/frontier.json')), 'frontier.json');
     expect(file.efforts.map(({ startingPrice }) => startingPrice?.from)).toEqual(Array(3).fill('across-efforts'));
+    expect(JSON.parse(snippet)).toEqual(file.rewardTerm);
     expect(file.rewardTerm).toMatchObject({ kind: 'frontier', costs: [{ weights: { turns: 0.01 } }] });
 
     const run = await hone(
@@ -95,7 +99,7 @@ describe('hone frontier fit, then simulate', () => {
     const result = await hone('fit', 'flat.jsonl', '--cost', 'turns', '--out', 'flat');
     expect(result.code).toBe(1);
     expect(result.stderr).toMatch(
-      /hone: No starting price: at \w+ \(12 tasks\) .* Evaluate .*give the starting price as a number/u,
+      /hone: No starting price: at effort \w+ \(12 tasks\) .* Evaluate .*give the starting price as a number/u,
     );
     expect(read('flat/fit.html')).toContain('No starting price');
   });

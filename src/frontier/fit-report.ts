@@ -3,7 +3,7 @@
  * file without script or network; a picture never says more than its table.
  */
 import { escapeHtml } from '../eval/charts.ts';
-import { describeFit, fitTables, oneOf } from './fit-tables.ts';
+import { describeFit, fitTables, oneOf, rewardAdvice } from './fit-tables.ts';
 import { renderFrontierPage, renderScrolling } from './frontier-page.ts';
 import type { EffortFit, FrontierFile } from './frontier-file.ts';
 import { smoothCurve } from './smooth-curve.ts';
@@ -158,7 +158,7 @@ function slopeFigure(fit: FrontierFile): Figure {
   const costless = fit.efforts.filter((effort) => effort.cost.estimate === 0).map(({ effort }) => effort);
   const hidden = ESTIMATES.flatMap(({ name, key }) => {
     const below = efforts.filter(({ slopes }) => (slopes[key]?.estimate ?? 1) <= 0).map(({ effort }) => effort);
-    return below.length === 0 ? [] : [`${name} at ${below.join(', ')}`];
+    return below.length === 0 ? [] : [`${name} at ${below.map((effort) => `effort ${effort}`).join(', ')}`];
   });
   const drawn = ESTIMATES.filter(({ key }) => efforts.some(({ slopes }) => (slopes[key]?.estimate ?? 0) > 0));
   if (fit.curve.length > 0) {
@@ -184,7 +184,9 @@ function slopeFigure(fit: FrontierFile): Figure {
   }
   const below = hidden.length === 0 ? '' : ` Not above 0, and so not on this axis: ${hidden.join('; ')}.`;
   const left =
-    costless.length === 0 ? '' : ` Nothing is spent at ${costless.join(' and ')}, which is in the table only.`;
+    costless.length === 0
+      ? ''
+      : ` Nothing is spent at ${costless.map((effort) => `effort ${effort}`).join(' and ')}, which is in the table only.`;
   return {
     id: 'slopes',
     title: 'What one more unit of cost buys',
@@ -253,10 +255,4 @@ function describeCost({ unit, weights }: FrontierFile['cost']): string {
   if (weights === null) return `numbers, in ${unit}`;
   const parts = Object.entries(weights).filter(([, weight]) => weight > 0);
   return parts.map(([name, weight]) => `${weight} × ${name}`).join(' + ');
-}
-
-function rewardAdvice({ efforts, cost }: FrontierFile): string {
-  if (efforts.some(({ startingPrice, reference }) => startingPrice === null && reference !== null))
-    return 'There is no term for a reward: an effort has no starting price.';
-  return `Costs are plain numbers in ${cost.unit}. A run prices what it counts itself: give reward.terms a frontier term whose cost weights come out in ${cost.unit}, and these starting prices as given.`;
 }

@@ -56,32 +56,52 @@ export function fitTables({ efforts, cost: { unit } }: FrontierFile): TitledTabl
 
 /** The fit in sentences, warnings last; what stands in the way of a start comes first. */
 export function describeFit(fit: FrontierFile): string[] {
-  const { efforts, warnings, cost } = fit;
-  const missing = missingPrices(efforts);
-  const sentences = missing === undefined ? [] : [`${missing.what} ${missing.cure}`];
+  const missing = missingPrices(fit.efforts);
+  return [...(missing === undefined ? [] : [`${missing.what} ${missing.cure}`]), ...describeFound(fit)];
+}
+
+function describeFound({ efforts, warnings, cost }: FrontierFile): string[] {
+  const sentences: string[] = [];
   const [first] = efforts;
   const last = efforts.at(-1);
   if (first !== undefined && last !== undefined && first !== last)
     sentences.push(
-      `From ${first.effort} to ${last.effort} effort the cost of a rollout goes from ${formatNumber(first.cost.estimate, 'number')} to ${formatNumber(last.cost.estimate, 'number')}${cost.unit === 'cost' ? '' : ` ${cost.unit}`} and success from ${formatNumber(first.success.estimate, 'percent')} to ${formatNumber(last.success.estimate, 'percent')}.`,
+      `From effort ${first.effort} to effort ${last.effort} the cost of a rollout goes from ${formatNumber(first.cost.estimate, 'number')} to ${formatNumber(last.cost.estimate, 'number')}${cost.unit === 'cost' ? '' : ` ${cost.unit}`} and success from ${formatNumber(first.success.estimate, 'percent')} to ${formatNumber(last.success.estimate, 'percent')}.`,
     );
   for (const { effort, startingPrice, success, cost: spent } of efforts) {
     if (startingPrice === null) continue;
     const elasticity = (startingPrice.price * spent.estimate) / success.estimate;
     sentences.push(
-      `At ${effort} effort one per cent more cost buys ${formatNumber(elasticity, 'number', 2)} per cent more success: start from a price of ${formatNumber(startingPrice.price, 'number')} per ${oneOf(cost.unit)} (band ${formatNumber(startingPrice.low, 'number')} to ${formatNumber(startingPrice.high, 'number')}, ${SOURCES[startingPrice.from]}).`,
+      `At effort ${effort} one per cent more cost buys ${formatNumber(elasticity, 'number', 2)} per cent more success: start from a price of ${formatNumber(startingPrice.price, 'number')} per ${oneOf(cost.unit)} (band ${formatNumber(startingPrice.low, 'number')} to ${formatNumber(startingPrice.high, 'number')}, ${SOURCES[startingPrice.from]}).`,
     );
   }
   return [...sentences, ...warnings];
 }
 
+/** For the terminal; without what stands in the way of a start, with which the command ends as an error. */
 export function renderFitText(fit: FrontierFile): string {
   const { source, efforts, resamples } = fit;
   const rollouts = efforts.reduce((sum, effort) => sum + effort.rollouts, 0);
   const head = `Frontier of ${source}: ${efforts.length} ${efforts.length === 1 ? 'effort' : 'efforts'}, ${count(rollouts)} rollouts; 95 % bands from ${count(resamples)} resamples of tasks`;
   const tables = fitTables(fit).map(({ title, heads, rows }) => `${title}\n${renderTextTable(heads, rows)}`);
-  const sentences = describeFit(fit).map((sentence) => wrapText(`- ${sentence}`));
-  return `${[head, ...tables, sentences.join('\n')].join('\n\n')}\n`;
+  const sentences = describeFound(fit).map((sentence) => wrapText(`- ${sentence}`));
+  return `${[head, ...tables, sentences.join('\n'), ...sayUse(fit)].join('\n\n')}\n`;
+}
+
+/** What a run's config takes from a fit that can start; nothing while a price is missing. */
+function sayUse(fit: FrontierFile): string[] {
+  const { rewardTerm } = fit;
+  if (rewardTerm !== null)
+    return [
+      `${wrapText('For hone.config.ts, inside reward: { terms: [ ... ] }; set alpha to the share of the improvement that is to be success:')}\n${JSON.stringify(rewardTerm, null, 2)}`,
+    ];
+  return missingPrices(fit.efforts) === undefined ? [wrapText(rewardAdvice(fit))] : [];
+}
+
+/** Why there is no term for a reward. */
+export function rewardAdvice({ efforts, cost }: FrontierFile): string {
+  if (missingPrices(efforts) !== undefined) return 'There is no term for a reward: an effort has no starting price.';
+  return `Costs are plain numbers in ${cost.unit}. A run prices what it counts itself: give reward.terms a frontier term whose cost weights come out in ${cost.unit}, and these starting prices as given.`;
 }
 
 const SINGULARS: Readonly<Record<string, string>> = {

@@ -35,14 +35,16 @@ export function fitWarnings(input: {
   const free = efforts.filter(({ reference }) => reference === null).map(({ effort }) => effort);
   if (free.length > 0)
     warnings.push(
-      `Nothing is spent at effort ${free.join(' and ')} (c0 = 0): it is a point of the curve, but gains are relative to cost, so it cannot be steered on this cost and has no starting price. Leave it out of what is steered, or give a weight to something that its rollouts use.`,
+      `Nothing is spent at ${free.map((effort) => `effort ${effort}`).join(' and ')} (c0 = 0): it is a point of the curve, but gains are relative to cost, so it cannot be steered on this cost and has no starting price. Leave it out of what is steered, or give a weight to something that its rollouts use.`,
     );
   const unpaired = countUnpaired(records, efforts.length);
   if (unpaired > 0)
     warnings.push(
       `${unpaired} of ${new Set(records.map(({ taskId }) => taskId)).size} tasks were not tried at every effort: differences between efforts are then partly differences between tasks. Evaluate the same tasks at all efforts.`,
     );
-  const small = efforts.filter(({ tasks }) => tasks < LEAST_TASKS).map(({ effort, tasks }) => `${effort} ${tasks}`);
+  const small = efforts
+    .filter(({ tasks }) => tasks < LEAST_TASKS)
+    .map(({ effort, tasks }) => `effort ${effort} ${tasks}`);
   if (small.length > 0)
     warnings.push(
       `Slopes are not measured on fewer than ${LEAST_TASKS} tasks, as no band says how far they can be trusted: ${small.join(', ')}. Evaluate on more tasks.`,
@@ -50,12 +52,15 @@ export function fitWarnings(input: {
   warnings.push(...slopeWarnings(efforts, slopes));
   for (const { effort, dominated, startingPrice } of efforts) {
     if (dominated === null) continue;
-    const by = dominated.by.length === 1 ? `${dominated.by[0]} does` : `a mix of ${dominated.by.join(' and ')} would`;
+    const by =
+      dominated.by.length === 1
+        ? `effort ${dominated.by[0]} does`
+        : `a mix of efforts ${dominated.by.join(' and ')} would`;
     warnings.push(
       `Effort ${effort} lies below the curve: ${by} reach more success for no more cost, in ${percent(dominated.share)} of the resamples${dominated.share < 0.9 ? ', so it may be chance' : ''}.${startingPrice?.from === 'across-efforts' ? ' Its price is the slope of the curve at its cost.' : ''}`,
     );
   }
-  const cheated = efforts.filter((fit) => fit.cheated > 0).map((fit) => `${fit.cheated} at ${fit.effort}`);
+  const cheated = efforts.filter((fit) => fit.cheated > 0).map((fit) => `${fit.cheated} at effort ${fit.effort}`);
   if (cheated.length > 0)
     warnings.push(`Rollouts that cheated count as failures, with their cost: ${cheated.join(', ')}.`);
   return warnings;
@@ -65,24 +70,30 @@ export function fitWarnings(input: {
 export function missingPrices(efforts: readonly EffortFit[]): { what: string; cure: string } | undefined {
   const without = efforts.filter(({ startingPrice, reference }) => startingPrice === null && reference !== null);
   if (without.length === 0) return undefined;
-  const told = without.map(({ effort, tasks, slopes }) => {
-    const estimates = [
-      slopes.acrossEfforts === null
-        ? 'cannot be measured across efforts'
-        : `across efforts ${band(slopes.acrossEfforts)}`,
-      slopes.withinTask === null ? 'cannot be measured within tasks' : `within tasks ${band(slopes.withinTask)}`,
-    ];
-    return `at ${effort} (${tasks} tasks) the slope of success on cost is ${estimates.join(', ')}`;
-  });
+  const told = without.map((fit) => sayUnpriced(fit));
+  const isMeasured = without.some(({ slopes }) => slopes.acrossEfforts !== null || slopes.withinTask !== null);
   const needs = without.map((fit) => tasksNeeded(fit)).filter((tasks) => tasks !== undefined);
   const more =
     needs.length < without.length
       ? 'Evaluate efforts that lie further apart, with several rollouts a task'
-      : `Evaluate on about ${Math.max(...needs).toLocaleString('en-US')} tasks`;
+      : `Evaluate on ${Math.max(...needs) === LEAST_TASKS ? 'at least' : 'about'} ${Math.max(...needs).toLocaleString('en-US')} tasks`;
   return {
-    what: `No starting price: ${told.join('; ')}. More cost does not come with more success for sure.`,
+    what: `No starting price: ${told.join('; ')}.${isMeasured ? ' More cost does not come with more success for sure.' : ''}`,
     cure: `${more}, or give the starting price as a number (reward.terms: startingPrice from given).`,
   };
+}
+
+function sayUnpriced({ effort, tasks, slopes: { acrossEfforts, withinTask } }: EffortFit): string {
+  const counted = `${tasks} ${tasks === 1 ? 'task' : 'tasks'}`;
+  if (acrossEfforts === null && withinTask === null)
+    return tasks < LEAST_TASKS
+      ? `effort ${effort} was tried on ${counted}, and a slope of success on cost is measured on ${LEAST_TASKS} or more`
+      : `at effort ${effort} (${counted}) no slope of success on cost can be measured, neither across efforts nor within tasks`;
+  const across = acrossEfforts === null ? undefined : `across efforts ${band(acrossEfforts)}`;
+  const within = withinTask === null ? undefined : `within tasks ${band(withinTask)}`;
+  const measured = [across, within].filter((part) => part !== undefined).join(' and ');
+  const unmeasured = across === undefined ? ', and cannot be measured across efforts' : '';
+  return `at effort ${effort} (${counted}) the slope of success on cost is ${measured}${within === undefined ? ', and cannot be measured within tasks' : unmeasured}`;
 }
 
 /** Efforts with the same trouble share a sentence. */
@@ -102,15 +113,15 @@ function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEsti
     return told.length === 0 ? undefined : told.join(', ');
   };
   const signs = ({ effort, slopes: { withinTask, pooled } }: EffortFit): string =>
-    `${effort} ${withinTask === null ? 'none' : figure(withinTask.estimate)} within tasks and ${pooled === null ? 'none' : figure(pooled.estimate)} pooled`;
-  const single = tell('single', ({ effort }) => effort);
+    `effort ${effort} ${withinTask === null ? 'none' : figure(withinTask.estimate)} within tasks and ${pooled === null ? 'none' : figure(pooled.estimate)} pooled`;
+  const single = tell('single', ({ effort }) => `effort ${effort}`);
   const usableTasks = new Map(efforts.map(({ effort }, index) => [effort, slopes[index]?.usableTasks ?? 0]));
-  const few = tell('few', ({ effort, tasks }) => `${effort} ${usableTasks.get(effort)} of ${tasks}`);
+  const few = tell('few', ({ effort, tasks }) => `effort ${effort} ${usableTasks.get(effort)} of ${tasks}`);
   const stops = tell('stops', signs);
   const hardTasks = tell('hard-tasks', signs);
   const apart = tell('apart', ({ effort, slopes: { withinTask, acrossEfforts } }) => {
     const ratio = (withinTask?.estimate ?? Number.NaN) / (acrossEfforts?.estimate ?? Number.NaN);
-    return `${effort} ${formatNumber(ratio, 'times', 2)}`;
+    return `effort ${effort} ${formatNumber(ratio, 'times', 2)}`;
   });
   return [
     single && `No slope within tasks, as each task has one rollout: ${single}. Give each task several.`,
@@ -127,6 +138,7 @@ function slopeWarnings(efforts: readonly EffortFit[], slopes: readonly SlopeEsti
 
 /** By the estimate that needs fewest, in tens; undefined where no number of tasks is known to help. */
 function tasksNeeded({ tasks, slopes }: EffortFit): number | undefined {
+  if (tasks < LEAST_TASKS) return LEAST_TASKS;
   const needs = [slopes.acrossEfforts, slopes.withinTask]
     .map((slope) => (slope === null ? undefined : tasksForSlope(slope, tasks)))
     .filter((need) => need !== undefined);

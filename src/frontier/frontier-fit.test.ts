@@ -119,7 +119,7 @@ describe('fitFrontier', () => {
     expect(one.warnings[0]).toContain('There is one effort, medium');
     const single = fitText(toyEvaluations(44, { tasks: 300, rolloutsPerTask: 1, seed: 3 }), { cost: 'turns' });
     expect(single.efforts.map(({ slopes }) => slopes.withinTask)).toEqual([null, null, null]);
-    expect(single.warnings.join(' ')).toContain('each task has one rollout: low, medium, high');
+    expect(single.warnings.join(' ')).toContain('each task has one rollout: effort low, effort medium, effort high');
     expect(missingPrices(single.efforts)).toBeUndefined();
   });
 
@@ -133,7 +133,7 @@ describe('fitFrontier', () => {
     const fit = fitText(text, { cost: 'turns=0.01' });
     const missing = missingPrices(fit.efforts);
     expect(missing?.what).toMatch(
-      /^No starting price: at \w+ \(20 tasks\) the slope of success on cost is across efforts/u,
+      /^No starting price: at effort \w+ \(20 tasks\) the slope of success on cost is across efforts \S+ \[.*\] and within tasks/u,
     );
     expect(missing?.cure).toMatch(/Evaluate/u);
     expect(fit.rewardTerm).toBeNull();
@@ -161,7 +161,7 @@ describe('fitFrontier', () => {
     expect(parseFrontierFile(JSON.parse(JSON.stringify(fit)), 'frontier.json')).toEqual(fit);
     const page = renderFitReport(fit);
     expect(page).not.toMatch(/NaN|Infinity/u);
-    expect(page).toContain('Nothing is spent at none, which is in the table only');
+    expect(page).toContain('Nothing is spent at effort none, which is in the table only');
     const input = parseCurve(JSON.stringify(fit), 'frontier.json');
     expect(input.efforts.map(({ effort }) => effort)).toEqual(['low', 'medium', 'high']);
     // Alone it leaves nothing to steer.
@@ -186,10 +186,20 @@ describe('fitFrontier', () => {
     expect(small.efforts[0]).toMatchObject({ slopes: { withinTask: null, pooled: null }, startingPrice: null });
     expect(small.warnings.join(' ')).toContain('Slopes are not measured on fewer than 10 tasks');
     expect(renderFitText(small)).toContain('not measured');
-    expect(missingPrices(small.efforts)?.what).toContain('cannot be measured within tasks');
+    expect(missingPrices(small.efforts)).toMatchObject({
+      what: 'No starting price: effort low was tried on 9 tasks, and a slope of success on cost is measured on 10 or more.',
+      cure: expect.stringContaining('Evaluate on at least 10 tasks'),
+    });
+    // The command ends with it: it is not said twice.
+    expect(renderFitText(small)).not.toContain('No starting price');
     const few = evaluate(14, 5);
+    expect(missingPrices(few.efforts)?.what).toBe(
+      'No starting price: at effort low (14 tasks) no slope of success on cost can be measured, neither across efforts nor within tasks.',
+    );
     expect(few.efforts[0]?.slopes).toMatchObject({ withinTask: null, pooled: { estimate: expect.any(Number) } });
-    expect(few.warnings.join(' ')).toContain('to say how far it can be trusted: low 9 of 14. Give each task several');
+    expect(few.warnings.join(' ')).toContain(
+      'to say how far it can be trusted: effort low 9 of 14. Give each task several',
+    );
     expect(evaluate(14).efforts[0]?.slopes.withinTask?.estimate).toBeCloseTo(0.1, 12);
   });
 
@@ -203,7 +213,7 @@ describe('fitFrontier', () => {
     ).flat();
     const fit = fitText(rollouts.join('\n'));
     expect(fit.efforts.map(({ dominated }) => dominated)).toEqual([null, { by: ['low', 'high'], share: 1 }, null]);
-    expect(fit.warnings.join(' ')).toContain('a mix of low and high would reach more success');
+    expect(fit.warnings.join(' ')).toContain('a mix of efforts low and high would reach more success');
   });
 
   it.each([

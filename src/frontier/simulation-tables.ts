@@ -135,7 +135,7 @@ export function settlingTable(simulation: Simulation, percent: number): TitledTa
 /** What is assumed, where each end lands, what a fixed price would do, what has not settled, where the curve is a guess. */
 export function describeSimulation(simulation: Simulation): string[] {
   const { efforts, options, input } = simulation;
-  const { law, percents, halfLifeSteps, steps, slopeError } = options;
+  const { law, percents, halfLifeSteps, slopeError } = options;
   const middle = percents[Math.floor((percents.length - 1) / 2)] ?? 0;
   const sentences = [
     `Without improvement every α stays where it started: (1 − α) s/s0 + α c/c0 = 1 holds there already. Where an α lands depends on how the frontier gets better, which nobody knows before training: here ${percents.map((percent) => `${percent} %`).join(', ')} ${LAW_WORDS[law]}, at every cost alike. Only the direction, saving to gain as 1 − α to α, does not depend on it.`,
