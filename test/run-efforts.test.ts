@@ -11,6 +11,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readSteps, runHone, writeConfig } from './hone-process.fixture.ts';
 import { writeTinyModel } from './tiny-model.fixture.ts';
 import type { Rollout } from '../src/domain/rollout.ts';
+import { describeLanding } from '../src/eval/landing.ts';
+import type { Landing } from '../src/eval/landing.ts';
 import { parseCostOption, parseEvaluations } from '../src/frontier/evaluation-records.ts';
 import type { ScoredRollout } from '../src/reward/scored-rollout.ts';
 import { RolloutBuffer } from '../src/rollout/buffer.ts';
@@ -63,10 +65,12 @@ const readJson = (path: string): unknown => JSON.parse(readFileSync(path, 'utf8'
 describe('a steered run at two levels of effort', () => {
   let run = '';
   let stderr = '';
+  let stdout = '';
   beforeAll(async () => {
     const result = await runHone(['train', config], { cwd: directory });
     expect(result.code, result.stderr).toBe(0);
     stderr = result.stderr;
+    stdout = result.stdout;
     run = join(directory, 'runs', 'efforts');
   });
 
@@ -136,6 +140,26 @@ describe('a steered run at two levels of effort', () => {
     const page = readFileSync(join(run, 'report.html'), 'utf8');
     expect(page).toContain('gain : saving = 0.25 : 0.75');
     expect(page).not.toMatch(/NaN|undefined|\[object/u);
+  });
+
+  it('says where each level landed, in results.json, in the terminal and on the page', () => {
+    const { landings } = readJson(join(run, 'results.json')) as { landings: Landing[] };
+    expect(landings.map(({ effort }) => effort)).toEqual(['low', 'high']);
+    const page = readFileSync(join(run, 'report.html'), 'utf8');
+    const last = readSteps(run).slice(-1);
+    for (const landing of landings) {
+      expect(landing.alpha).toBe(0.25);
+      expect(landing.costs.map(({ name }) => name)).toEqual(['turns']);
+      const line = describeLanding(landing);
+      expect(line).toMatch(
+        new RegExp(`^Landing, ${landing.effort} effort: success .*, turns saved .* where alpha 0.25 asks for 18`, 'u'),
+      );
+      expect(stdout.split('\n')).toContain(line);
+      expect(page).toContain(line);
+      const gain = last[0]?.metrics['frontier/success_gain']?.[landing.effort];
+      expect(landing.training?.successGain).toBe(gain);
+    }
+    expect(landings.some(({ training }) => training !== null)).toBe(true);
   });
 });
 

@@ -7,11 +7,13 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { bootstrapIntervals, weightedSum } from '../../src/domain/statistics.ts';
+import { STANDARD_EFFORT } from '../../src/domain/effort.ts';
+import { bootstrapIntervals } from '../../src/domain/statistics.ts';
 import type { Interval } from '../../src/domain/statistics.ts';
 import { readStepEvents } from '../../src/eval/events.ts';
+import { gainOf, measureLanding, pairResults, savingOf } from '../../src/eval/landing.ts';
+import type { Landing, PairedColumns } from '../../src/eval/landing.ts';
 import type { TaskResult } from '../../src/eval/scores.ts';
-import { normalisedReward } from '../../src/reward/f-beta.ts';
 import { resolveConfig } from '../../src/run/config.ts';
 import type { RunConfig } from '../../src/run/config.ts';
 import { readEvents } from '../../src/run/run-folder.ts';
@@ -21,13 +23,10 @@ const EXAMPLE = 'examples/nano-frontier/hone.config.ts';
 const RUNS = 'runs/bench-steering';
 const BOOTSTRAP = { seed: 7, resamples: 2000 };
 
-interface Landing {
-  readonly alpha: number;
-  /** Per task, in one order for all runs. */
-  readonly success: Record<'before' | 'after', Float64Array>;
-  readonly lookups: Record<'before' | 'after', Float64Array>;
-  /** Means over the last fifth of the steps, of training rollouts. */
-  readonly training: { readonly gain: number; readonly saving: number; readonly price: number };
+/** A run with what it was measured from: runs are compared on the same draws. */
+interface Landed {
+  readonly landing: Landing;
+  readonly columns: PairedColumns;
 }
 
 /** As the command line resolves it, so that the example's own import of the package needs no build. */
@@ -56,66 +55,30 @@ function run(example: RunConfig, alpha: number): string {
   return path;
 }
 
-function land(example: RunConfig, alpha: number): Landing {
+function land(example: RunConfig, alpha: number): Landed {
   const path = run(example, alpha);
+  const term = example.reward.terms.find(({ kind }) => kind === 'frontier');
+  if (term?.kind !== 'frontier') throw new Error(`${EXAMPLE} has no frontier term`);
   const steps = readStepEvents(readEvents(path));
-  // One weight of precision for before and after: that of the starting policy, which the first step was scored with.
-  const weight = steps[0]?.metrics['reward/precision_weight'] ?? 0;
   const pass = (moment: 'before' | 'after'): TaskResult[] =>
     // Written by the run.
     (JSON.parse(readFileSync(join(path, 'eval', `${moment}-sampled.json`), 'utf8')) as { results: TaskResult[] })
       .results;
-  const column = (value: (result: TaskResult) => number): Record<'before' | 'after', Float64Array> => ({
-    before: Float64Array.from(pass('before'), value),
-    after: Float64Array.from(pass('after'), value),
-  });
-  const last = steps.slice(-Math.max(1, Math.floor(steps.length / 5)));
-  const lastMean = (key: 'success_gain' | 'cost_saving' | 'log_price'): number =>
-    last.reduce((sum, { metrics }) => sum + (Object.values(metrics[`frontier/${key}`] ?? {})[0] ?? Number.NaN), 0) /
-    last.length;
-  return {
-    alpha,
-    success: column(({ outcome }) => (outcome.cheated ? 0 : normalisedReward(outcome, weight))),
-    lookups: column(({ submission }) => submission.lookups.length),
-    training: {
-      gain: lastMean('success_gain'),
-      saving: lastMean('cost_saving'),
-      price: Math.exp(lastMean('log_price')),
-    },
-  };
-}
-
-interface LandingIntervals {
-  readonly gain: Interval;
-  readonly saving: Interval;
-  /** Degrees from the axis of saving to that of success: the target is atan2(alpha, 1 - alpha). */
-  readonly angle: Interval;
-}
-
-const gainOf = ({ success }: Landing, drawn: Int32Array): number =>
-  weightedSum(success.after, drawn) / weightedSum(success.before, drawn) - 1;
-const savingOf = ({ lookups }: Landing, drawn: Int32Array): number =>
-  1 - weightedSum(lookups.after, drawn) / weightedSum(lookups.before, drawn);
-const angleDegrees = (gain: number, saving: number): number => (Math.atan2(gain, saving) * 180) / Math.PI;
-
-function intervalsOf(landing: Landing): LandingIntervals {
-  const [gain, saving, angle] = bootstrapIntervals(
+  const columns = pairResults(
+    { before: pass('before'), after: pass('after') },
     {
-      count: landing.success.before.length,
-      evaluate: (drawn) => {
-        const [u, v] = [gainOf(landing, drawn), savingOf(landing, drawn)];
-        return [u, v, angleDegrees(u, v)];
-      },
+      base: example.reward.base,
+      // One weight of precision for before and after: that of the starting policy, which the first step was scored with.
+      precisionWeight: steps[0]?.metrics['reward/precision_weight'] ?? 0,
+      costs: term.costs,
     },
-    BOOTSTRAP,
   );
-  if (gain === undefined || saving === undefined || angle === undefined)
-    throw new Error('three statistics, three intervals');
-  return { gain, saving, angle };
+  const costNames = term.costs.map(({ name }) => name);
+  return { landing: measureLanding({ effort: STANDARD_EFFORT, alpha, columns, costNames, steps }, BOOTSTRAP), columns };
 }
 
 /** Of the larger alpha minus the smaller one, on the same tasks. */
-function compare(smaller: Landing, larger: Landing): { gain: Interval; saving: Interval } {
+function compare(smaller: PairedColumns, larger: PairedColumns): { gain: Interval; saving: Interval } {
   const [gain, saving] = bootstrapIntervals(
     {
       count: smaller.success.before.length,
@@ -139,35 +102,37 @@ mkdirSync(RUNS, { recursive: true });
 const example = exampleConfig();
 const landings = ALPHAS.map((alpha) => land(example, alpha));
 process.stdout.write(
-  `models/nano, held-out tasks, against the starting policy; 95 % bootstrap intervals over ${landings[0]?.success.before.length} tasks\n` +
+  `models/nano, held-out tasks, against the starting policy; 95 % bootstrap intervals over ${landings[0]?.columns.success.before.length} tasks\n` +
     `alpha   success gained (%)     look-ups saved (%)     angle (degrees)  target   on training tasks, last fifth: gain, saving (%), angle; price\n`,
 );
-const rows = landings.map((landing) => {
-  const { alpha, training } = landing;
-  const intervals = intervalsOf(landing);
+const rows = landings.map(({ landing }) => {
+  const { alpha, targetAngle, successGain: gain, training } = landing;
+  const [cost] = landing.costs;
+  const [trained] = training?.costs ?? [];
+  if (cost === undefined || training === null || trained === undefined) throw new Error('one cost, trained to the end');
+  const { saving, angle } = cost;
   process.stdout.write(
-    `${String(alpha).padEnd(5)}${percent(intervals.gain)}${percent(intervals.saving)}${degrees(intervals.angle)}${angleDegrees(
-      alpha,
-      1 - alpha,
-    )
-      .toFixed(0)
-      .padStart(
-        8,
-      )}   ${(100 * training.gain).toFixed(1)}, ${(100 * training.saving).toFixed(1)}, ${angleDegrees(training.gain, training.saving).toFixed(0)}; ${training.price.toFixed(3)}\n`,
+    `${String(alpha).padEnd(5)}${percent(gain)}${percent(saving)}${degrees(angle)}${targetAngle.toFixed(0).padStart(8)}   ${(100 * training.successGain).toFixed(1)}, ${(100 * trained.saving).toFixed(1)}, ${trained.angle.toFixed(0)}; ${trained.price.toFixed(3)}\n`,
   );
-  return { alpha, ...intervals, training };
+  return {
+    alpha,
+    gain,
+    saving,
+    angle,
+    training: { gain: training.successGain, saving: trained.saving, price: trained.price },
+  };
 });
 let holds = true;
 const comparisons = landings.slice(1).map((larger, index) => {
   const smaller = landings[index] ?? larger;
-  const { gain, saving } = compare(smaller, larger);
+  const { gain, saving } = compare(smaller.columns, larger.columns);
   const isOrdered = gain.estimate > 0 && saving.estimate < 0;
   const isCertain = gain.low > 0 && saving.high < 0;
   holds &&= isOrdered;
   process.stdout.write(
-    `${smaller.alpha} -> ${larger.alpha}: success${percent(gain)}, saving${percent(saving)}: ${isOrdered ? 'in order' : 'NOT in order'}${isCertain ? ', both intervals exclude 0' : ''}\n`,
+    `${smaller.landing.alpha} -> ${larger.landing.alpha}: success${percent(gain)}, saving${percent(saving)}: ${isOrdered ? 'in order' : 'NOT in order'}${isCertain ? ', both intervals exclude 0' : ''}\n`,
   );
-  return { from: smaller.alpha, to: larger.alpha, gain, saving };
+  return { from: smaller.landing.alpha, to: larger.landing.alpha, gain, saving };
 });
 writeFileSync(join(RUNS, 'landings.json'), `${JSON.stringify({ rows, comparisons }, null, 2)}\n`);
 process.exitCode = holds ? 0 : 1;

@@ -6,6 +6,7 @@ import { escapeHtml, renderChart, renderChartTable } from './charts.ts';
 import type { Chart } from './charts.ts';
 import { curveGroups } from './curves.ts';
 import type { StepEvent } from './events.ts';
+import { describeLanding } from './landing.ts';
 import { PAGE_STYLE } from './report-style.ts';
 import { renderResultSections } from './result-sections.ts';
 import { SCOPE_LABELS, formatInterval, formatSigned } from './result-table.ts';
@@ -52,7 +53,7 @@ export function renderReport(input: ReportInput): string {
   ].join('');
 }
 
-/** The run in sentences: each difference with its interval, and whether the policy stayed open. Also for the terminal. */
+/** The run in sentences: where it landed, each difference with its interval, and whether the policy stayed open. Also for the terminal. */
 export function describeRun({ steps, table }: Pick<ReportInput, 'steps' | 'table'>): string[] {
   const all = table?.differences ?? [];
   const headlines = all.filter(({ isHeadline }) => isHeadline === true);
@@ -70,7 +71,8 @@ export function describeRun({ steps, table }: Pick<ReportInput, 'steps' | 'table
       `${name} ${formatSigned(interval.estimate)} ${formatInterval(interval, formatSigned)}`;
     return `${capitalise(label)}: ${change('AUC', auc)}, ${change('forced choice', forcedChoice)}: ${judgeRanking([auc, forcedChoice])}.`;
   });
-  return [...differences, ...rankings, ...describeOpenness(steps)];
+  const landings = (table?.landings ?? []).map(describeLanding);
+  return [...landings, ...differences, ...rankings, ...describeOpenness(steps)];
 }
 
 function judgeRanking(changes: readonly Interval[]): string {

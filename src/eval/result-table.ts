@@ -3,6 +3,7 @@
  * Rows carry a letter, so that the narrow tables can refer to the wide one. JSON of the value is what --json prints.
  */
 import type { MeasureIntervals } from './comparison.ts';
+import type { Landing } from './landing.ts';
 import type { RankingIntervals, RankingSummary } from './line-scores.ts';
 import type { Scores } from './scores.ts';
 import { excludesZero } from '../domain/statistics.ts';
@@ -42,6 +43,8 @@ export interface ResultTable {
   readonly rankings: readonly RankingRow[];
   /** Differences of forced choice and AUC on the same lines. */
   readonly rankingDifferences: readonly { readonly label: string; readonly intervals: RankingIntervals }[];
+  /** Of a steered run, one an effort; absent without a frontier term, and from a file of a version that measured none. */
+  readonly landings?: readonly Landing[];
 }
 
 export const SCOPE_LABELS: Readonly<Record<DifferenceRow['scope'], string>> = {

@@ -11,6 +11,9 @@ import { deriveSeed } from '../domain/ids.ts';
 import type { Task } from '../domain/task.ts';
 import { compareResults, intervalsOf } from '../eval/comparison.ts';
 import { alwaysSilent, thresholdControl } from '../eval/controls.ts';
+import { readStepEvents } from '../eval/events.ts';
+import { measureLanding, pairResults } from '../eval/landing.ts';
+import type { Landing } from '../eval/landing.ts';
 import { labelLineScores, rankingIntervals, summariseRanking } from '../eval/line-scores.ts';
 import type { LineScore } from '../eval/line-scores.ts';
 import { scoreLines, trainNGramClassifier } from '../eval/n-gram-classifier.ts';
@@ -45,8 +48,7 @@ export function buildResults(input: ResultsInput): RunResults {
   const { config } = folder;
   const beta = reportedBeta(config.reward);
   const bootstrap = { seed: config.eval.seed, resamples: RESAMPLES, beta };
-  const pass = (name: string): TaskResult[] | undefined =>
-    (folder.readJson(`eval/${name}.json`) as { results: TaskResult[] } | undefined)?.results;
+  const pass = (name: string): TaskResult[] | undefined => storedPass(folder, name);
   const row = (label: string, role: ResultRow['role'], results: readonly TaskResult[]): ResultRow => ({
     label,
     role,
@@ -88,6 +90,7 @@ export function buildResults(input: ResultsInput): RunResults {
         isHeadline: scope === 'elsewhere',
       });
 
+  const landings = landingsOf(folder);
   const rankings: RankingRow[] = [];
   const rankingDifferences: { label: string; intervals: RankingRow['intervals'] }[] = [];
   const rank = (label: string, scores: readonly LineScore[]): void => {
@@ -168,6 +171,42 @@ export function buildResults(input: ResultsInput): RunResults {
       differences,
       rankings,
       rankingDifferences,
+      ...(landings.length === 0 ? {} : { landings }),
     },
   };
+}
+
+/** One an effort that was evaluated before and after; none without a frontier term or a step. */
+function landingsOf(folder: RunFolder): Landing[] {
+  const { config } = folder;
+  const term = config.reward.terms.find(({ kind }) => kind === 'frontier');
+  const steps = readStepEvents(folder.events());
+  const [first] = steps;
+  if (term?.kind !== 'frontier' || first === undefined) return [];
+  return evaluationPasses(config).flatMap(({ name, greedy, effort }) => {
+    const before = storedPass(folder, `before-${name}`);
+    const after = storedPass(folder, `after-${name}`);
+    if (greedy || before === undefined || after === undefined) return [];
+    const columns = pairResults(
+      { before, after },
+      {
+        base: config.reward.base,
+        // What step 1 was scored with is what the starting policy measured. Null: the base reads none.
+        precisionWeight: first.metrics['reward/precision_weight'] ?? 0,
+        costs: term.costs,
+      },
+    );
+    const costNames = term.costs.map((cost) => cost.name);
+    return [
+      measureLanding(
+        { effort, alpha: term.alpha, columns, costNames, steps },
+        { seed: config.eval.seed, resamples: RESAMPLES },
+      ),
+    ];
+  });
+}
+
+function storedPass(folder: RunFolder, name: string): TaskResult[] | undefined {
+  // Written by the run.
+  return (folder.readJson(`eval/${name}.json`) as { results: TaskResult[] } | undefined)?.results;
 }
