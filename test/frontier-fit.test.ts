@@ -217,6 +217,15 @@ describe('hone frontier fit, then simulate', () => {
       ['simulate', 'falling.csv'],
       'hone: Success falls from 0.6 at effort low (cost 1) to 0.3 at effort high (cost 4), and the curve, which never falls, is flat at effort low, which leaves no price to start from. More cost',
     ],
+    [
+      ['simulate', 'points.csv', '--steps', '20', '--out', 'toy.jsonl'],
+      'toy.jsonl is a file, not a folder. Name a folder that you can write to with --out.',
+    ],
+    // Node's recursive mkdir would never return there.
+    [
+      ['fit', 'toy.jsonl', '--cost', 'turns', '--resamples', '100', '--out', '/proc/nope'],
+      'hone: Results could not be written to /proc/nope: ',
+    ],
     [['simulate', 'points.csv', '--out', ''], 'hone: --out is empty, not a path.'],
     [['fit', 'toy.jsonl', '--cost', 'turns', '--svg', ' '], 'hone: --svg is empty, not a path.'],
     [

@@ -2,7 +2,7 @@
  * `hone frontier study` as a user starts it: what it prints and writes, the same files on any number of workers, a stop
  * and a kill in the middle with --resume, the mean field, the verification, and bad input.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -181,6 +181,21 @@ describe('bad input to hone frontier study', () => {
     expect(code).toBe(1);
     expect(stdout).toBe('');
     expect(existsSync(join(directory, 'runs'))).toBe(false);
+  });
+
+  it('a place where no study can be begun, at once and without the advice to resume', async () => {
+    writeFileSync(join(directory, 'plain'), '');
+    for (const mode of [SMALL, ['--mean-field', '--problems', '1', '--steps', '5']]) {
+      const { code, stderr } = await study(...mode, '--out', 'plain');
+      expect(stderr).toMatch(
+        /hone: A study could not be begun in plain: \S+plain is a file, not a folder\. Name a folder that you can write to with --out\.\n$/u,
+      );
+      expect(code).toBe(1);
+    }
+    if (!existsSync('/proc/self')) return;
+    const nowhere = await study(...SMALL, '--out', '/proc/nope');
+    expect(nowhere.stderr).toMatch(/^hone: A study could not be begun in \/proc\/nope: ENOENT.* with --out\.\n$/u);
+    expect(nowhere.code).toBe(1);
   });
 
   it('a folder that holds a study, and one begun under another plan', async () => {

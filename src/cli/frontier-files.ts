@@ -1,8 +1,9 @@
 /** Text in and text out for the frontier commands; a file that is not there or cannot be written is one sentence. */
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
+import { makeFolder } from '../frontier/make-folder.ts';
 
 /** Throws `invalid-config` when the file cannot be read; `wants` completes "Name ...". */
 export function readInput(path: string, wants: string): string {
@@ -19,7 +20,7 @@ export function readInput(path: string, wants: string): string {
 /** Writes texts by file name into a folder, which is made where it does not exist; returns their paths. */
 export function writeOutputs(folder: string, texts: Readonly<Record<string, string>>): string[] {
   try {
-    mkdirSync(folder, { recursive: true });
+    makeFolder(folder);
     return Object.entries(texts).map(([name, text]) => {
       const path = join(folder, name);
       writeFileSync(path, text);
@@ -50,7 +51,7 @@ export function writePicture(path: string, svg: string): string {
 
 function writingPicture(path: string, body: () => void): void {
   try {
-    mkdirSync(dirname(path), { recursive: true });
+    makeFolder(dirname(path));
     body();
   } catch (cause) {
     throw new HoneError('store-failed', `The picture could not be written to ${path}: ${reasonOf(cause)}.`, {

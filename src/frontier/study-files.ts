@@ -11,7 +11,7 @@ import { z } from 'zod';
 import { writeStudyFile } from './study-journal.ts';
 import type { StudyKind } from './study-journal.ts';
 import { RECORD_COLUMNS, recordedSteps, STARTING_COSTS, STUDY_EFFORTS } from './study-record.ts';
-import type { StudyArm, StudyPlan, StudyRecord, StudyRun } from './study-record.ts';
+import type { StudyArm, StudyRecord, StudyRun } from './study-record.ts';
 import { renderStudyReport } from './study-report.ts';
 import type { StudySummary } from './study-summary.ts';
 import { counted } from './study-table.ts';

@@ -7,7 +7,6 @@ import {
   appendFileSync,
   closeSync,
   existsSync,
-  mkdirSync,
   openSync,
   readFileSync,
   readSync,
@@ -22,6 +21,7 @@ import { z } from 'zod';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { jsonDifferences } from '../domain/json-differences.ts';
+import { makeFolder } from './make-folder.ts';
 import { checkStudyPlan } from './study-plan.ts';
 import { RECORD_COLUMNS, recordedSteps } from './study-record.ts';
 import type { StudyPlan, StudyRun } from './study-record.ts';
@@ -62,7 +62,15 @@ const unitSchema = z.strictObject({
  */
 export function createStudyFolder(folder: string, study: { kind: StudyKind; plan: StudyPlan }): void {
   checkStudyFolderFree(folder, study.kind);
-  writeStudyFile(join(folder, PLAN_FILE), `${JSON.stringify({ format: PLAN_FORMAT, ...study }, null, 2)}\n`);
+  const plan = `${JSON.stringify({ format: PLAN_FORMAT, ...study }, null, 2)}\n`;
+  try {
+    replaceFile(join(folder, PLAN_FILE), plan);
+  } catch (cause) {
+    throw new HoneError('store-failed', `A study could not be begun in ${folder}: ${reasonOf(cause)}.`, {
+      cure: 'Name a folder that you can write to with --out.',
+      cause,
+    });
+  }
 }
 
 /** Throws as `createStudyFolder` where a study of this kind may not begin; writes nothing. */
@@ -139,11 +147,13 @@ export function rewriteUnits(folder: string, units: Iterable<UnitRuns>): void {
 
 /** Whole or as before. Makes missing folders. Throws `store-failed`. */
 export function writeStudyFile(path: string, content: string | Uint8Array): void {
-  writing(path, () => {
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(`${path}.tmp`, content);
-    renameSync(`${path}.tmp`, path);
-  });
+  writing(path, () => replaceFile(path, content));
+}
+
+function replaceFile(path: string, content: string | Uint8Array): void {
+  makeFolder(dirname(path));
+  writeFileSync(`${path}.tmp`, content);
+  renameSync(`${path}.tmp`, path);
 }
 
 function readUnits(folder: string, plan: StudyPlan): UnitRuns[] {
