@@ -67,7 +67,7 @@ export interface Landing {
 }
 
 /** Degrees in (-180, 180]; not a number unless both are finite. */
-export function angleDegrees(gain: number, saving: number): number {
+function angleDegrees(gain: number, saving: number): number {
   return Number.isFinite(gain) && Number.isFinite(saving) ? (Math.atan2(gain, saving) * 180) / Math.PI : Number.NaN;
 }
 
