@@ -2,23 +2,18 @@
  * `hone frontier fit` and `hone frontier simulate` as a user starts them: from evaluations to a page and frontier.json, from
  * that to landings; and what they say when they cannot go on. In Chromium, where there is one, the pages fit their window.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-import { chromium } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 import { stoppingEvaluations, toyEvaluations } from '../src/frontier/evaluations.fixture.ts';
 import { parseFrontierFile } from '../src/frontier/frontier-file.ts';
+import { chromiumPath, launchChromium, strayShapes } from './browser.fixture.ts';
 import { runHone } from './hone-process.fixture.ts';
 import type { HoneResult } from './hone-process.fixture.ts';
-
-const executablePath = (process.env['PATH'] ?? '')
-  .split(delimiter)
-  .flatMap((folder) => ['chromium', 'chromium-browser', 'google-chrome'].map((name) => join(folder, name)))
-  .find((path) => existsSync(path));
 
 let folder: string;
 const hone = (...args: string[]): Promise<HoneResult> => runHone(['frontier', ...args], { cwd: folder });
@@ -242,15 +237,11 @@ describe('hone frontier fit, then simulate', () => {
   });
 });
 
-describe.skipIf(executablePath === undefined)('the pages in Chromium', () => {
+describe.skipIf(chromiumPath === undefined)('the pages in Chromium', () => {
   it('fit 1280 and 390 pixels, light and dark, without script or network', async () => {
     await hone('fit', 'toy.jsonl', '--cost', 'turns=0.01', '--out', 'page', '--resamples', '200');
     await hone('simulate', 'page/frontier.json', '--out', 'page', '--improve', '25', '--steps', '200');
-    if (executablePath === undefined) return;
-    const browser = await chromium.launch({
-      executablePath,
-      args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
-    });
+    const browser = await launchChromium();
     try {
       for (const name of ['fit.html', 'simulation.html'])
         for (const width of [1280, 390])
@@ -267,22 +258,7 @@ describe.skipIf(executablePath === undefined)('the pages in Chromium', () => {
             await page.goto(address);
             expect(requests).toEqual([address]);
             expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
-            const strays = await page.locator('svg.chart').evaluateAll((charts) =>
-              charts.flatMap((chart) => {
-                const frame = chart.getBoundingClientRect();
-                return [...chart.querySelectorAll('path, text')].flatMap((part) => {
-                  const box = part.getBoundingClientRect();
-                  const by = Math.max(
-                    frame.left - box.left,
-                    box.right - frame.right,
-                    frame.top - box.top,
-                    box.bottom - frame.bottom,
-                  );
-                  return by > 1 ? [`${part.tagName} ${part.textContent} by ${by}`] : [];
-                });
-              }),
-            );
-            expect(strays).toEqual([]);
+            expect(await strayShapes(page)).toEqual([]);
             await context.close();
           }
     } finally {

@@ -38,6 +38,12 @@ it('a choice by its kind tells the kinds', () => {
   ]);
 });
 
+it('keys that a schema does not know are named', () => {
+  const input = { a: 1, b: 2, c: 3 };
+  const { error } = z.strictObject({ a: z.number() }).safeParse(input);
+  expect(error?.issues.map((issue) => schemaProblem(issue, input))).toEqual(['has b, c, which nothing reads']);
+});
+
 it('the name of a record entry is told by its own rule', () => {
   const input = { Low: 1 };
   const { error } = z.record(z.string().regex(/^[a-z]+$/u, 'lower-case letters only'), z.number()).safeParse(input);

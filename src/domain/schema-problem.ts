@@ -13,6 +13,7 @@ export function schemaProblem(issue: z.core.$ZodIssue, input: unknown): string {
   const is = found === undefined ? 'is missing' : `is ${shown(found)}`;
   // What a key of a record must be lies one level deeper.
   if (issue.code === 'invalid_key') return issue.issues[0]?.message ?? issue.message;
+  if (issue.code === 'unrecognized_keys') return `has ${issue.keys.join(', ')}, which nothing reads`;
   if (!PLAIN.test(issue.message)) return issue.message.startsWith('must ') ? `${is}, ${issue.message}` : issue.message;
   return `${is}, must be ${wanted(issue)}`;
 }

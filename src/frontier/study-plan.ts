@@ -6,6 +6,7 @@
 import { z } from 'zod';
 
 import { HoneError } from '../domain/errors.ts';
+import { schemaProblem } from '../domain/schema-problem.ts';
 import { RECOVERED_ALPHAS, RECOVERED_PLAN } from './recovered-plan.ts';
 import { MAX_BATCH } from './rollout-sampler.ts';
 import type { StudyArm, StudyPlan } from './study-record.ts';
@@ -83,25 +84,12 @@ const studyPlanSchema = z.strictObject({
 export function checkStudyPlan(plan: unknown, origin = 'The plan of the study'): StudyPlan {
   const parsed = studyPlanSchema.safeParse(plan);
   if (parsed.success) return parsed.data;
-  const problems = parsed.error.issues.map(({ path, message }) => {
-    const value = valueAt(plan, path);
-    return `${path.join('.')}${value === undefined ? '' : ` is ${value}`}: ${message}`;
-  });
+  const problems = parsed.error.issues.map((issue) => `${issue.path.join('.') || 'it'} ${schemaProblem(issue, plan)}`);
   throw new HoneError(
     'invalid-config',
     `${origin} has ${problems.length} problem${problems.length === 1 ? '' : 's'}: ${problems.join('; ')}.`,
     { cure: 'Mend these values.' },
   );
-}
-
-function valueAt(plan: unknown, path: readonly PropertyKey[]): string | undefined {
-  let value = plan;
-  for (const key of path) {
-    if (typeof value !== 'object' || value === null) return undefined;
-    // Any key may be read of an object; what is not there is undefined.
-    value = (value as Record<PropertyKey, unknown>)[key];
-  }
-  return typeof value === 'object' && value !== null ? undefined : String(value);
 }
 
 export interface StudyPlanOptions {

@@ -62,7 +62,7 @@ export function advanceRewardState(
   const precisionWeight = precisionWeightOf(state, spec) ?? 0;
   const measured: Record<Effort, EffortMeasurement> = {};
   const gaps: Record<Effort, FrontierMeasurement> = {};
-  for (const [effort, rollouts] of byEffort(batch)) {
+  for (const [effort, rollouts] of Map.groupBy(batch, (rollout) => rollout.effort)) {
     const success = meanSuccess(spec, rollouts, precisionWeight) ?? 0;
     const plain = { rollouts: rollouts.length, success };
     if (term === undefined || state.frontier === null) {
@@ -129,16 +129,6 @@ function measureDetection(
 
 function hasFrontier(spec: RewardSpec, phase: PhaseState): boolean {
   return phaseInForce(spec, phase).terms.some(({ kind }) => kind === 'frontier');
-}
-
-function byEffort(batch: readonly ScoredRollout[]): Map<Effort, ScoredRollout[]> {
-  const efforts = new Map<Effort, ScoredRollout[]>();
-  for (const rollout of batch) {
-    const list = efforts.get(rollout.effort);
-    if (list === undefined) efforts.set(rollout.effort, [rollout]);
-    else list.push(rollout);
-  }
-  return efforts;
 }
 
 function meanSuccess(

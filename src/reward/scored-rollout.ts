@@ -63,13 +63,7 @@ export function partWeights(base: RewardBase, precisionWeight: number): number[]
 
 /** In the order of their first rollout. */
 export function groupsOf(rollouts: readonly ScoredRollout[]): Map<GroupId, ScoredRollout[]> {
-  const groups = new Map<GroupId, ScoredRollout[]>();
-  for (const rollout of rollouts) {
-    const members = groups.get(rollout.groupId);
-    if (members === undefined) groups.set(rollout.groupId, [rollout]);
-    else members.push(rollout);
-  }
-  return groups;
+  return Map.groupBy(rollouts, ({ groupId }) => groupId);
 }
 
 /** Share of a group that is correct, in [0, 1]; the group has at least one member. */
