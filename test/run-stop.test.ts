@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 
 import { readGroups, readPointer, readSteps, runHone, startHone, writeConfig } from './hone-process.fixture.ts';
 import { writeTinyModel } from './tiny-model.fixture.ts';
-import { mountSmallDisk } from '../src/sync/small-disk.fixture.ts';
+import { mountSmallDisk } from '../src/sync/store/small-disk.fixture.ts';
 
 const TIMEOUT = { timeout: 180_000 };
 const MEBIBYTE = 1024 * 1024;

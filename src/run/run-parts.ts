@@ -9,7 +9,7 @@ import type { RunInputs, RunObserver } from './run-inputs.ts';
 import { HoneError } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
 import { RolloutBuffer } from '../rollout/buffer.ts';
-import { FileStore } from '../sync/file-store.ts';
+import { FileStore } from '../sync/store/file-store.ts';
 import { Publisher } from '../sync/publisher.ts';
 import { ReplicaReconciler } from '../sync/reconciler.ts';
 import { EmbeddedTrainer } from '../train/embedded-trainer.ts';

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { synchronise } from './synchronise.ts';
 import type { SyncRetry } from './synchronise.ts';
 import { policyVersion } from '../domain/ids.ts';
-import { FileStore } from '../sync/file-store.ts';
+import { FileStore } from '../sync/store/file-store.ts';
 import { Publisher } from '../sync/publisher.ts';
 import { ReplicaReconciler } from '../sync/reconciler.ts';
 

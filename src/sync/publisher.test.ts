@@ -8,15 +8,15 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
 import { HoneError } from '../domain/errors.ts';
 import { createRandom, policyVersion } from '../domain/ids.ts';
-import { FileStore } from './file-store.ts';
+import { FileStore } from './store/file-store.ts';
 import { LATEST_POINTER, Publisher } from './publisher.ts';
 import { PUBLISHER_OPTIONS, SHAPES, weightsOf } from './publishing-process.fixture.ts';
-import { mountSmallDisk } from './small-disk.fixture.ts';
+import { mountSmallDisk } from './store/small-disk.fixture.ts';
 import { loadVersion } from './version-chain.ts';
 import { parseIdentity } from './version-directory.ts';
 import { imageOf } from './weight-image.ts';
-import { watchStore, type StoreCall } from './watched-store.fixture.ts';
-import type { WeightStore } from './weight-store.ts';
+import { watchStore, type StoreCall } from './store/watched-store.fixture.ts';
+import type { WeightStore } from './store/weight-store.ts';
 
 let root: string;
 let store: FileStore;

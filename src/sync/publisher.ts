@@ -11,7 +11,7 @@ import { encodeVersion, type EncodedVersion } from './delta.ts';
 import { loadVersion } from './version-chain.ts';
 import { formatIdentity, parseIdentity, type VersionIdentity } from './version-directory.ts';
 import { checksumOf, imageOf, type WeightImage } from './weight-image.ts';
-import { checkStoreKey, type WeightStore } from './weight-store.ts';
+import { checkStoreKey, type WeightStore } from './store/weight-store.ts';
 
 /** The one pointer of a run's store; its text names the newest version's directory. */
 export const LATEST_POINTER = 'latest';

@@ -6,9 +6,9 @@
 import { pathToFileURL } from 'node:url';
 
 import { createRandom, policyVersion } from '../domain/ids.ts';
-import { FileStore } from './file-store.ts';
+import { FileStore } from './store/file-store.ts';
 import { Publisher, type PublisherOptions } from './publisher.ts';
-import { watchStore } from './watched-store.fixture.ts';
+import { watchStore } from './store/watched-store.fixture.ts';
 
 export const SHAPES: ReadonlyMap<string, readonly number[]> = new Map([
   ['salt', [2]],

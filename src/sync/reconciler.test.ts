@@ -6,12 +6,12 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
 import { HoneError } from '../domain/errors.ts';
 import { policyVersion, type PolicyVersion } from '../domain/ids.ts';
-import { FileStore } from './file-store.ts';
+import { FileStore } from './store/file-store.ts';
 import { LATEST_POINTER, Publisher } from './publisher.ts';
 import { PUBLISHER_OPTIONS, SHAPES, weightsOf } from './publishing-process.fixture.ts';
 import { ReplicaReconciler, type ReconcilerEvent, type SyncedReplica } from './reconciler.ts';
-import { watchStore } from './watched-store.fixture.ts';
-import type { WeightStore } from './weight-store.ts';
+import { watchStore } from './store/watched-store.fixture.ts';
+import type { WeightStore } from './store/weight-store.ts';
 
 let root: string;
 let store: FileStore;

@@ -9,7 +9,7 @@ import { LATEST_POINTER } from './publisher.ts';
 import { loadVersion, type LocalVersion } from './version-chain.ts';
 import { parseIdentity, type VersionIdentity } from './version-directory.ts';
 import { imageOf } from './weight-image.ts';
-import type { Pointer, WeightStore } from './weight-store.ts';
+import type { Pointer, WeightStore } from './store/weight-store.ts';
 
 /** What a sampling engine offers. Staged tensors pile up beside those that are served, until a commit takes them all. */
 export interface SyncedReplica {

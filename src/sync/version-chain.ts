@@ -14,7 +14,7 @@ import {
   type VersionIndex,
 } from './version-directory.ts';
 import { imageChecksum, type WeightImage } from './weight-image.ts';
-import type { WeightStore } from './weight-store.ts';
+import type { WeightStore } from './store/weight-store.ts';
 
 export interface LocalVersion {
   readonly version: PolicyVersion;

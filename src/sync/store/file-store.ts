@@ -6,8 +6,8 @@
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 
-import { HoneError, reasonOf } from '../domain/errors.ts';
-import { errnoCode, writeFileDurably } from '../tensor/durable-file.ts';
+import { HoneError, reasonOf } from '../../domain/errors.ts';
+import { errnoCode, writeFileDurably } from '../../tensor/durable-file.ts';
 import { checkStoreKey, type Pointer, type WeightStore } from './weight-store.ts';
 
 // Keys never start with a dot, so these two cannot collide with an object.

@@ -3,7 +3,7 @@
  * Invariants every adapter keeps (store-conformance.ts): an object is whole or absent and never changes; a swap that reported
  * `swapped` is seen by every later read; of two swaps that expect the same tag at most one succeeds.
  */
-import { HoneError } from '../domain/errors.ts';
+import { HoneError } from '../../domain/errors.ts';
 
 export interface WeightStore {
   /**
