@@ -14,6 +14,8 @@ export type HoneErrorCode =
   | 'run-locked'
   | 'run-config-changed'
   | 'store-failed'
+  | 'store-unavailable'
+  | 'store-denied'
   | 'pointer-conflict'
   | 'pointer-rewind'
   | 'delta-base-mismatch'
@@ -22,6 +24,9 @@ export type HoneErrorCode =
   | 'runtime-too-old'
   | 'corpus-missing'
   | 'engine-failed'
+  | 'version-not-ready'
+  | 'no-replica'
+  | 'unauthorized'
   | 'aborted';
 
 export class HoneError extends Error {

@@ -35,9 +35,24 @@ export interface GenerateRequest {
   readonly seed: number;
   readonly minVersion?: PolicyVersion;
   readonly exactVersion?: PolicyVersion;
+  /**
+   * How many tokens of this reply were drawn before, by a replica that went away; they are the end of `tokens`. Draws are numbered
+   * from here, so that a reply that goes on elsewhere at the same version has the bits of one that was never interrupted. Default 0.
+   */
+  readonly drawnBefore?: number;
+  /** Requests of one session like to meet the replica that has their prefix in its cache. */
+  readonly session?: string;
   readonly signal?: AbortSignal;
   /** Called once per sampled token, in order, as soon as it is drawn. */
-  readonly onToken?: (id: number) => void;
+  readonly onToken?: (id: number, drawn: DrawnToken) => void;
+}
+
+/** All that is recorded of one sampled token. */
+export interface DrawnToken {
+  readonly logprob: number;
+  /** Ids that were kept, ascending; the sampled one is among them. */
+  readonly kept: Int32Array;
+  readonly version: PolicyVersion;
 }
 
 export interface Generation {
