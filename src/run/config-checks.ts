@@ -14,7 +14,18 @@ export interface ConfigProblem {
 }
 
 export function impossibleMixes(config: RunConfigFields): ConfigProblem[] {
-  return [...samplingMixes(config), ...effortMixes(config), ...rewardMixes(config)];
+  return [...samplingMixes(config), ...effortMixes(config), ...rewardMixes(config), ...fleetMixes(config)];
+}
+
+function fleetMixes({ serve, weights }: RunConfigFields): ConfigProblem[] {
+  if (serve.routers.length === 0 || weights.store !== undefined) return [];
+  return [
+    {
+      path: ['weights', 'store'],
+      message:
+        'is left out while serve.routers is set: replicas elsewhere would never see a version of this run. Name the store that they follow',
+    },
+  ];
 }
 
 function samplingMixes({ sampling, replay, schedule, harness, engine }: RunConfigFields): ConfigProblem[] {
@@ -141,6 +152,12 @@ function pricesIn(term: RewardTerm): { readonly at: readonly string[]; readonly 
 export function unreadOptions(config: RunConfigFields, defaults: RunConfigFields): string[] {
   const { reward, eval: evaluation, baseline, harness, efforts } = config;
   const unread: string[] = [];
+  if (config.weights.store === undefined && config.weights.wake.length > 0)
+    unread.push('weights.wake, as weights.store is left out and nobody else follows the run folder');
+  if (config.serve.routers.length === 0 && config.serve.deadlineSeconds !== defaults.serve.deadlineSeconds)
+    unread.push('serve.deadlineSeconds, as serve.routers names none');
+  if (config.serve.routers.length > 0 && config.engine.slots !== defaults.engine.slots)
+    unread.push('engine.slots, as the replicas behind serve.routers have their own');
   if (!evaluation.controls && evaluation.controlTasks !== defaults.eval.controlTasks)
     unread.push('eval.controlTasks, as eval.controls is false');
   if (!requiredMeasurements(reward).baseline)

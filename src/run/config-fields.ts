@@ -173,7 +173,42 @@ export const runConfigFields = z.strictObject({
     })
     .prefault({}),
   weights: z
-    .strictObject({ anchorEvery: positive.default(20).describe('versions from one full anchor to the next') })
+    .strictObject({
+      store: z
+        .string()
+        .min(1)
+        .optional()
+        .describe(
+          'where versions are published: a folder, or s3://bucket/prefix with ?region= and ?endpoint=; default weights/ in the run folder',
+        ),
+      encoding: z
+        .enum(['sparse', 'xor', 'overwrite'])
+        .default('sparse')
+        .describe('form of a delta; xor and overwrite are larger and read by other systems too'),
+      anchorEvery: positive.default(20).describe('versions from one full anchor to the next'),
+      keep: positive
+        .optional()
+        .describe('newest versions kept in the store, with what they and live replicas build on; default all'),
+      wake: z
+        .array(z.url())
+        .default([])
+        .describe('control URLs of controllers and replicas that are told of each version at once; others poll'),
+    })
+    .prefault({}),
+  serve: z
+    .strictObject({
+      routers: z
+        .array(z.url())
+        .default([])
+        .describe(
+          'data URLs of routers that sample instead of a replica in this process; the next one is tried when one is gone',
+        ),
+      deadlineSeconds: z
+        .number()
+        .positive()
+        .default(120)
+        .describe('for one reply through a router, tries on other replicas included'),
+    })
     .prefault({}),
   checkpoints: z
     .strictObject({ keep: positive.default(2).describe('newest checkpoints kept; one is written every step') })
