@@ -12,17 +12,10 @@ import {
   formatIdentity,
   formatIndex,
   INDEX_FILE,
-  type VersionFormat,
   type VersionIdentity,
   type VersionIndex,
 } from './version-directory.ts';
 import { CHECKSUM_FORMAT, checksumOf, imageChecksum, type WeightImage } from './weight-image.ts';
-
-export const VERSION_FORMAT: VersionFormat = {
-  deltaEncoding: 'xor',
-  compressionFormat: 'zstd',
-  checksumFormat: CHECKSUM_FORMAT,
-};
 
 const WEIGHTS_FILE = 'model-00001-of-00001.safetensors';
 /** Frames compressed or expanded at a time; each uses a thread of the shared pool. */
@@ -85,6 +78,8 @@ export async function encodeVersion({
   const index: VersionIndex = {
     identity,
     base,
+    encoding: base === undefined ? undefined : 'xor',
+    checksumFormat: CHECKSUM_FORMAT,
     imageChecksum: imageChecksum(next),
     weightMap: new Map([...stored.keys()].sort().map((name) => [name, WEIGHTS_FILE])),
   };
@@ -92,7 +87,7 @@ export async function encodeVersion({
   if (stored.size > 0)
     files.push({ name: WEIGHTS_FILE, chunks: encodeSafetensors(stored, sortKeys(checksums), WEIGHTS_FILE) });
   const storedBytes = [...stored.values()].reduce((sum, tensor) => sum + tensor.bytes.byteLength, 0);
-  files.push({ name: INDEX_FILE, chunks: [formatIndex(index, VERSION_FORMAT, storedBytes)] });
+  files.push({ name: INDEX_FILE, chunks: [formatIndex(index, storedBytes)] });
   const wireBytes = files.reduce((sum, file) => file.chunks.reduce((bytes, chunk) => bytes + chunk.byteLength, sum), 0);
   return { files, wireBytes, changedElements, totalElements: totalBytes / 2 };
 }

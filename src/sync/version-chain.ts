@@ -5,7 +5,7 @@
  */
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
-import { decodeVersion, VERSION_FORMAT } from './delta.ts';
+import { decodeVersion } from './delta.ts';
 import {
   formatIdentity,
   INDEX_FILE,
@@ -70,7 +70,7 @@ async function planChain(
 }
 
 async function readIndex(store: WeightStore, identity: VersionIdentity): Promise<VersionIndex> {
-  return parseIndex(await readObject(store, `${formatIdentity(identity)}/${INDEX_FILE}`), identity, VERSION_FORMAT);
+  return parseIndex(await readObject(store, `${formatIdentity(identity)}/${INDEX_FILE}`), identity);
 }
 
 async function readObject(store: WeightStore, key: string): Promise<Uint8Array> {

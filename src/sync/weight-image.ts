@@ -12,7 +12,7 @@ export interface WeightImage {
 }
 
 /** The name that readers of the shared format know it by. */
-export const CHECKSUM_FORMAT = 'xxh3-128';
+export const CHECKSUM_FORMAT = 'xxh3-128' as const;
 
 export function checksumOf(bytes: Uint8Array): string {
   return xxh3.xxh128(bytes).toString(16).padStart(32, '0');

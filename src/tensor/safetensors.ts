@@ -1,5 +1,6 @@
 /**
- * Safetensors files, read and written whole: 8 bytes of header length, a JSON header, the data region.
+ * Safetensors files: 8 bytes of header length, a JSON header, the data region. Read and written whole, or only the header, for
+ * files of any size whose data is read in place or streamed.
  * Invariant: what passes here is consistent: every offset in range, every size equal to shape times element size, the data
  * region covered exactly once. Anything else is `invalid-safetensors`, naming the file, the tensor and the numbers.
  */
@@ -23,6 +24,29 @@ export interface Safetensors {
   readonly tensors: Map<string, TensorData>;
 }
 
+/** Where one tensor of a file lies, without its data. */
+export interface StoredTensor {
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  /** From the start of the file. */
+  readonly offset: number;
+  readonly sizeBytes: number;
+}
+
+export interface SafetensorsHeader {
+  readonly metadata: Record<string, string>;
+  /** In the order of the data region. */
+  readonly tensors: Map<string, StoredTensor>;
+  /** Of the whole file. */
+  readonly sizeBytes: number;
+}
+
+/** A file to be streamed: `head`, then the bytes of each tensor in the order of `tensors`, with nothing between. */
+export interface SafetensorsLayout extends SafetensorsHeader {
+  /** Length field and header. */
+  readonly head: Uint8Array;
+}
+
 const MAX_HEADER_BYTES = 100_000_000;
 const READ_CHUNK_BYTES = 1 << 28;
 
@@ -35,27 +59,22 @@ interface HeaderEntry {
 }
 
 /** Reads and checks a whole file. The header is checked against the file's size before any data is read. */
-export async function readSafetensors(path: string): Promise<Safetensors> {
-  let handle: FileHandle;
-  try {
-    handle = await open(path, 'r');
-  } catch (error) {
-    throw new HoneError('invalid-safetensors', `Cannot open ${path}: ${errnoCode(error) ?? String(error)}.`, {
-      cure: 'Check the path and its permissions.',
-      cause: error,
-    });
-  }
-  try {
-    const sizeBytes = (await handle.stat()).size;
-    const lengthField = await readExactly(handle, 0, Math.min(8, sizeBytes), path);
-    const headerBytes = readHeaderLength(lengthField, sizeBytes, path);
-    const headerText = await readExactly(handle, 8, headerBytes, path);
-    const header = parseHeader(headerText, sizeBytes - 8 - headerBytes, path);
-    const data = await readExactly(handle, 8 + headerBytes, sizeBytes - 8 - headerBytes, path);
-    return attachData(header, data);
-  } finally {
-    await handle.close();
-  }
+export function readSafetensors(path: string): Promise<Safetensors> {
+  return withFile(path, async (handle) => {
+    const { header, dataOffset, sizeBytes } = await readHeader(handle, path);
+    return attachData(header, await readExactly(handle, dataOffset, sizeBytes - dataOffset, path));
+  });
+}
+
+/** Names, types, shapes and places of a file's tensors, checked against its size; no data is read. */
+export function readSafetensorsHeader(path: string): Promise<SafetensorsHeader> {
+  return withFile(path, async (handle) => {
+    const { header, dataOffset, sizeBytes } = await readHeader(handle, path);
+    const tensors = new Map<string, StoredTensor>();
+    for (const { name, dtype, shape, begin, end } of header.entries)
+      tensors.set(name, { dtype, shape, offset: dataOffset + begin, sizeBytes: end - begin });
+    return { metadata: header.metadata, tensors, sizeBytes };
+  });
 }
 
 /** The same for bytes that are already in memory; `source` names them in errors. Tensors are views into `bytes`. */
@@ -80,6 +99,26 @@ export function encodeSafetensors(
   metadata: Readonly<Record<string, string>> = {},
   source = 'the file to write',
 ): Uint8Array[] {
+  const layout = layOutSafetensors(tensors, metadata, source);
+  const chunks = [layout.head];
+  for (const [name, { dtype, shape, sizeBytes }] of layout.tensors) {
+    const bytes = tensors.get(name)?.bytes;
+    if (bytes?.byteLength !== sizeBytes)
+      fail(
+        source,
+        `tensor ${name} has ${bytes?.byteLength} bytes, but ${dtype} [${shape.join(', ')}] takes ${sizeBytes}`,
+      );
+    chunks.push(bytes);
+  }
+  return chunks;
+}
+
+/** The header of a file whose data is streamed after it, tensors in the order of standard writers. */
+export function layOutSafetensors(
+  tensors: ReadonlyMap<string, { readonly dtype: Dtype; readonly shape: readonly number[] }>,
+  metadata: Readonly<Record<string, string>> = {},
+  source = 'the file to write',
+): SafetensorsLayout {
   const ordered = [...tensors].sort(
     ([leftName, left], [rightName, right]) =>
       dtypeRank(right.dtype) - dtypeRank(left.dtype) || Buffer.compare(Buffer.from(leftName), Buffer.from(rightName)),
@@ -87,20 +126,16 @@ export function encodeSafetensors(
   // The text is put together by hand: an object would move names that look like integers to the front.
   const entries: string[] = [];
   if (Object.keys(metadata).length > 0) entries.push(`"__metadata__":${JSON.stringify(metadata)}`);
-  let offset = 0;
-  for (const [name, tensor] of ordered) {
-    const sizeBytes = tensorSizeBytes(tensor.dtype, tensor.shape);
+  const placed: { name: string; dtype: Dtype; shape: readonly number[]; begin: number; sizeBytes: number }[] = [];
+  let end = 0;
+  for (const [name, { dtype, shape }] of ordered) {
     if (name === '__metadata__') fail(source, 'no tensor may be called __metadata__');
-    if (sizeBytes !== tensor.bytes.byteLength)
-      fail(
-        source,
-        `tensor ${name} has ${tensor.bytes.byteLength} bytes, but ${tensor.dtype} [${tensor.shape.join(', ')}] takes ${sizeBytes}`,
-      );
-    const end = offset + tensor.bytes.byteLength;
-    entries.push(
-      `${JSON.stringify(name)}:${JSON.stringify({ dtype: tensor.dtype, shape: tensor.shape, data_offsets: [offset, end] })}`,
-    );
-    offset = end;
+    const sizeBytes = tensorSizeBytes(dtype, shape);
+    if (sizeBytes === undefined)
+      fail(source, `tensor ${name} of ${dtype} [${shape.join(', ')}] overflows or does not fill whole bytes`);
+    placed.push({ name, dtype, shape, begin: end, sizeBytes });
+    entries.push(`${JSON.stringify(name)}:${JSON.stringify({ dtype, shape, data_offsets: [end, end + sizeBytes] })}`);
+    end += sizeBytes;
   }
   const text = new TextEncoder().encode(`{${entries.join(',')}}`);
   const headerBytes = Math.ceil(text.byteLength / 8) * 8;
@@ -109,7 +144,14 @@ export function encodeSafetensors(
   const head = new Uint8Array(8 + headerBytes).fill(0x20);
   new DataView(head.buffer).setBigUint64(0, BigInt(headerBytes), true);
   head.set(text, 8);
-  return [head, ...ordered.map(([, tensor]) => tensor.bytes)];
+  return {
+    head,
+    metadata: { ...metadata },
+    tensors: new Map(
+      placed.map(({ name, begin, ...tensor }) => [name, { ...tensor, offset: head.byteLength + begin }]),
+    ),
+    sizeBytes: head.byteLength + end,
+  };
 }
 
 function fail(source: string, what: string, cause?: unknown): never {
@@ -117,6 +159,34 @@ function fail(source: string, what: string, cause?: unknown): never {
     cure: 'Download or write the file again; it is truncated or was made by a broken writer.',
     cause,
   });
+}
+
+async function withFile<T>(path: string, read: (handle: FileHandle) => Promise<T>): Promise<T> {
+  let handle: FileHandle;
+  try {
+    handle = await open(path, 'r');
+  } catch (error) {
+    throw new HoneError('invalid-safetensors', `Cannot open ${path}: ${errnoCode(error) ?? String(error)}.`, {
+      cure: 'Check the path and its permissions.',
+      cause: error,
+    });
+  }
+  try {
+    return await read(handle);
+  } finally {
+    await handle.close();
+  }
+}
+
+async function readHeader(
+  handle: FileHandle,
+  path: string,
+): Promise<{ header: Header; dataOffset: number; sizeBytes: number }> {
+  const sizeBytes = (await handle.stat()).size;
+  const lengthField = await readExactly(handle, 0, Math.min(8, sizeBytes), path);
+  const dataOffset = 8 + readHeaderLength(lengthField, sizeBytes, path);
+  const headerText = await readExactly(handle, 8, dataOffset - 8, path);
+  return { header: parseHeader(headerText, sizeBytes - dataOffset, path), dataOffset, sizeBytes };
 }
 
 async function readExactly(handle: FileHandle, position: number, sizeBytes: number, path: string): Promise<Uint8Array> {
