@@ -74,6 +74,8 @@ export class FakePolicy implements Policy {
     const finish = cut || drawn.length < ids.length ? 'length' : 'stop';
     const kept: number[] = [];
     const offsets = new Int32Array(drawn.length + 1);
+    const logprobs = new Float32Array(drawn.length);
+    const half = drawn.length >> 1;
     for (const [index, id] of drawn.entries()) {
       if (tokenDelayMs !== undefined) await new Promise((resolve) => setTimeout(resolve, tokenDelayMs));
       if (index === failAfterTokens) throw new Error('the engine broke in mid-reply');
@@ -81,11 +83,13 @@ export class FakePolicy implements Policy {
         this.aborted++;
         throw new HoneError('aborted', 'The request was aborted.');
       }
-      kept.push(...[...new Set([id, 7, 300])].sort((left, right) => left - right));
+      const row = Int32Array.from(new Set([id, 7, 300])).sort();
+      kept.push(...row);
       offsets[index + 1] = kept.length;
-      request.onToken?.(id);
+      logprobs[index] = -random.next();
+      const version = half > 0 && index >= half ? policyVersion(this.version + 1) : this.version;
+      request.onToken?.(id, { logprob: logprobs[index] ?? 0, kept: row, version });
     }
-    const half = drawn.length >> 1;
     const versions: VersionSpan[] =
       half > 0
         ? [
@@ -95,7 +99,7 @@ export class FakePolicy implements Policy {
         : [{ version: this.version, start: 0, end: drawn.length }];
     const generation: Generation = {
       tokens: Int32Array.from(drawn),
-      logprobs: Float32Array.from(drawn, () => -random.next()),
+      logprobs,
       kept: { ids: Int32Array.from(kept), offsets },
       versions,
       finish,
