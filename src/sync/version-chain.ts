@@ -1,11 +1,14 @@
 /**
- * Rebuilds a published version: walks back from it to what is already at hand or to a full anchor, then decodes forward.
- * Invariant: a chain starts at an anchor or at exactly the local version; a gap is an error, never bridged. Publisher and replica
- * both come here, so they agree on what a version is.
+ * Which versions must be applied, in which order, to come from what is held to a published version: walks back along the bases,
+ * index by index, and reads no weights. Invariant: a chain starts at a full anchor or at exactly the held version; a gap is an error
+ * that names both of its sides, never bridged. Publisher, replica and tools come here, so they agree on what a version is.
  */
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
+import type { CallOptions, ObjectSource, WeightStore } from './store/weight-store.ts';
 import { decodeVersion } from './delta.ts';
+import { readWhole } from './store/weight-store.ts';
+import { imageChecksum, type WeightImage } from './weight-image.ts';
 import {
   formatIdentity,
   INDEX_FILE,
@@ -13,15 +16,121 @@ import {
   type VersionIdentity,
   type VersionIndex,
 } from './version-directory.ts';
-import { imageChecksum, type WeightImage } from './weight-image.ts';
-import type { WeightStore } from './store/weight-store.ts';
+
+/** Far more than any sensible distance between two anchors: a longer walk means that something else is wrong. */
+const MAX_LINKS = 256;
+/** The header of one safetensors file may be as large; an index of a model of any size is smaller. */
+const MAX_INDEX_BYTES = 100_000_000;
+
+export interface HeldIdentity {
+  /** Undefined = the model that every run of it booted from. */
+  readonly runId?: string | undefined;
+  readonly version: PolicyVersion;
+}
+
+export interface ChainOptions extends CallOptions {
+  /** A chain of more versions is refused. */
+  readonly maxLinks?: number;
+}
+
+/**
+ * The versions to apply, oldest first: from the newest anchor at or before `target`, or from the one after `held`; none when
+ * `held` is the target. Throws `delta-base-mismatch` when neither is reached, naming the gap.
+ */
+export async function planChain(
+  source: ObjectSource,
+  target: VersionIdentity,
+  held: HeldIdentity | undefined,
+  options: ChainOptions = {},
+): Promise<VersionIndex[]> {
+  const { maxLinks = MAX_LINKS } = options;
+  const isHeld = ({ runId, version }: VersionIdentity): boolean =>
+    held !== undefined && held.version === version && (held.runId === undefined || held.runId === runId);
+  if (held?.runId !== undefined && isHeld(target)) return [];
+  const chain: VersionIndex[] = [];
+  for (let identity = target; ;) {
+    const bytes = await readObject(source, indexKey(identity), options);
+    const newer = chain.at(-1);
+    if (bytes === undefined) throw newer === undefined ? missingIndex(identity) : gap(target, newer, identity, held);
+    const index = parseIndex(bytes, identity);
+    chain.push(index);
+    if (index.base === undefined || isHeld(index.base)) return chain.reverse();
+    if (chain.length >= maxLinks)
+      throw new HoneError(
+        'delta-base-mismatch',
+        `${formatIdentity(target)} builds on more than ${maxLinks} versions: none back to ${formatIdentity(index.base)} is a full anchor.`,
+        { cure: 'Publish a full anchor, and more often: weights.anchorEvery says how often.' },
+      );
+    identity = index.base;
+  }
+}
+
+/** The index of one version. Throws `store-failed` when the store has none. */
+export async function readIndex(
+  source: Pick<ObjectSource, 'readObject'>,
+  identity: VersionIdentity,
+  options: CallOptions = {},
+): Promise<VersionIndex> {
+  const bytes = await readObject(source, indexKey(identity), options);
+  if (bytes === undefined) throw missingIndex(identity);
+  return parseIndex(bytes, identity);
+}
+
+async function readObject(
+  source: Pick<ObjectSource, 'readObject'>,
+  key: string,
+  options: CallOptions,
+): Promise<Uint8Array | undefined> {
+  const stream = await source.readObject(key, options.signal === undefined ? {} : { signal: options.signal });
+  if (stream === undefined) return undefined;
+  const chunks: Uint8Array[] = [];
+  let sizeBytes = 0;
+  for await (const chunk of stream) {
+    sizeBytes += chunk.byteLength;
+    if (sizeBytes > MAX_INDEX_BYTES)
+      throw new HoneError('store-failed', `${key} has more than ${MAX_INDEX_BYTES} bytes, which no index needs.`, {
+        cure: 'Remove that directory from the weight store and publish a full anchor.',
+      });
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+function indexKey(identity: VersionIdentity): string {
+  return `${formatIdentity(identity)}/${INDEX_FILE}`;
+}
+
+function missingIndex(identity: VersionIdentity): HoneError {
+  return new HoneError('store-failed', `The weight store has no ${indexKey(identity)}.`, {
+    cure: 'Restore it from a copy of the store; versions may be pruned only behind a newer full anchor.',
+  });
+}
+
+function gap(
+  target: VersionIdentity,
+  newer: VersionIndex,
+  missing: VersionIdentity,
+  held: HeldIdentity | undefined,
+): HoneError {
+  const atHand =
+    held === undefined ? 'nothing usable is held here' : `held here is version ${held.version} of ${nameRun(held)}`;
+  return new HoneError(
+    'delta-base-mismatch',
+    `${formatIdentity(target)} cannot be rebuilt: ${formatIdentity(newer.identity)} builds on ${formatIdentity(missing)}, which the store does not have; ${atHand}.`,
+    { cure: 'Publish a full anchor, or start from the base model or version that the chain begins with.' },
+  );
+}
+
+function nameRun({ runId }: HeldIdentity): string {
+  return runId === undefined ? 'the boot model' : `run ${runId}`;
+}
 
 export interface LocalVersion {
   readonly version: PolicyVersion;
   readonly image: WeightImage;
 }
 
-/** The image of `target`, every checksum verified. `local` is not changed. */
+/** The image of `target` in memory, every checksum verified. `local` is not changed. */
 export async function loadVersion(
   store: WeightStore,
   target: VersionIdentity,
@@ -33,50 +142,23 @@ export async function loadVersion(
       throw new HoneError(
         'checksum-mismatch',
         `The weights at hand are not those that were published as ${formatIdentity(target)}.`,
-        {
-          cure: 'Load the model folder or checkpoint that the run booted from.',
-        },
+        { cure: 'Load the model folder or checkpoint that the run booted from.' },
       );
     return local.image;
   }
   let image: WeightImage | undefined = local.image;
-  for (const index of await planChain(store, target, local.version))
+  for (const index of await planChain(store, target, { version: local.version }))
     image = await decodeVersion(index, {
       previous: image,
-      readFile: (name) => readObject(store, `${formatIdentity(index.identity)}/${name}`),
+      readFile: async (name) => {
+        const key = `${formatIdentity(index.identity)}/${name}`;
+        const bytes = await readWhole(store, key);
+        if (bytes === undefined)
+          throw new HoneError('store-failed', `The weight store has no ${key}, which a published version needs.`, {
+            cure: 'Restore it from a copy of the store.',
+          });
+        return bytes;
+      },
     });
   return image;
-}
-
-/** The versions to decode, oldest first: from the newest anchor at or below the target, or from the one after `localVersion`. */
-async function planChain(
-  store: WeightStore,
-  target: VersionIdentity,
-  localVersion: PolicyVersion,
-): Promise<VersionIndex[]> {
-  const chain: VersionIndex[] = [];
-  for (let identity = target; ;) {
-    const index = await readIndex(store, identity);
-    chain.push(index);
-    if (index.base === undefined || index.base.version === localVersion) return chain.reverse();
-    if (index.base.version < localVersion)
-      throw new HoneError(
-        'delta-base-mismatch',
-        `Version ${target.version} of ${target.runId} builds on version ${index.base.version}, local is ${localVersion}, and no full anchor lies between.`,
-        { cure: 'Start the replica from the base model that the run booted from, or publish a full anchor.' },
-      );
-    identity = index.base;
-  }
-}
-
-async function readIndex(store: WeightStore, identity: VersionIdentity): Promise<VersionIndex> {
-  return parseIndex(await readObject(store, `${formatIdentity(identity)}/${INDEX_FILE}`), identity);
-}
-
-async function readObject(store: WeightStore, key: string): Promise<Uint8Array> {
-  const bytes = await store.getObject(key);
-  if (bytes !== undefined) return bytes;
-  throw new HoneError('store-failed', `The weight store has no ${key}, which a published version needs.`, {
-    cure: 'Restore it from a copy of the run folder; versions may be pruned only behind a newer full anchor.',
-  });
 }

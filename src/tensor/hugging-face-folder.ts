@@ -1,15 +1,23 @@
 /**
  * Model folders in the Hugging Face layout: config, tokenizer, chat template and weights (one file or shards with an index).
- * Reads and writes them whole; what the config means belongs to the model. Invariant: every tensor that is returned was named by
+ * Reads and writes them whole, or says where in its files each tensor lies, for weights that are too large to hold or change in
+ * place; what the config means belongs to the model. Invariant: every tensor that is returned was named by
  * exactly one file, and a folder that was not written to the end has no config.json.
  */
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { copyFile, mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
-import { bfloat16ToFloat32, float16ToFloat32 } from './dtype.ts';
-import { errnoCode, writeFileDurably } from './durable-file.ts';
-import { readSafetensors, writeSafetensors, type TensorData } from './safetensors.ts';
+import { bfloat16ToFloat32, float16ToFloat32, tensorSizeBytes, type Dtype } from './dtype.ts';
+import { errnoCode, syncDirectory, writeFileDurably } from './durable-file.ts';
+import {
+  layOutSafetensors,
+  readSafetensors,
+  readSafetensorsHeader,
+  writeSafetensors,
+  type SafetensorsLayout,
+  type TensorData,
+} from './safetensors.ts';
 
 export interface ModelFolder {
   /** config.json as parsed. */
@@ -33,6 +41,7 @@ const SINGLE_FILE = 'model.safetensors';
 const INDEX_FILE = 'model.safetensors.index.json';
 /** Other readers refuse weights whose file does not say which framework's conventions it follows. */
 const FILE_METADATA = { format: 'pt' };
+const DEFAULT_SHARD_BYTES = 5_000_000_000;
 
 export async function readModelFolder(path: string): Promise<ModelFolder> {
   const config = await readRequiredJson(path, 'config.json');
@@ -55,7 +64,11 @@ export async function readModelFolder(path: string): Promise<ModelFolder> {
 export async function writeModelFolder(path: string, folder: WriteModelFolderOptions): Promise<void> {
   await mkdir(path, { recursive: true });
   await rm(join(path, 'config.json'), { force: true });
-  const shards = planShards(folder.tensors, folder.maxShardBytes ?? 5_000_000_000);
+  const shards = planShards(
+    folder.tensors,
+    ({ bytes }) => bytes.byteLength,
+    folder.maxShardBytes ?? DEFAULT_SHARD_BYTES,
+  );
   const [first] = shards;
   if (shards.length === 1 && first !== undefined) {
     await rm(join(path, INDEX_FILE), { force: true });
@@ -65,14 +78,16 @@ export async function writeModelFolder(path: string, folder: WriteModelFolderOpt
     const weightMap: Record<string, string> = {};
     let totalBytes = 0;
     for (const [index, shard] of shards.entries()) {
-      const file = `model-${String(index + 1).padStart(5, '0')}-of-${String(shards.length).padStart(5, '0')}.safetensors`;
+      const file = shardName(index, shards.length);
       await writeSafetensors(join(path, file), shard, FILE_METADATA);
       for (const [name, tensor] of shard) {
         weightMap[name] = file;
         totalBytes += tensor.bytes.byteLength;
       }
     }
-    await writeJson(path, INDEX_FILE, { metadata: { total_size: totalBytes }, weight_map: weightMap });
+    await writeFileDurably(join(path, INDEX_FILE), [Buffer.from(indexText(weightMap, totalBytes))], {
+      mode: 'replace',
+    });
   }
   await writeJson(path, 'tokenizer.json', folder.tokenizerJson);
   await writeJson(path, 'tokenizer_config.json', folder.tokenizerConfig);
@@ -80,6 +95,85 @@ export async function writeModelFolder(path: string, folder: WriteModelFolderOpt
   if (folder.chatTemplate !== undefined)
     await writeFileDurably(join(path, 'chat_template.jinja'), [Buffer.from(folder.chatTemplate)], { mode: 'replace' });
   await writeJson(path, 'config.json', folder.config);
+}
+
+/** A tensor of a folder, where it lies. */
+export interface PlacedTensor {
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+  readonly place: {
+    readonly kind: 'file';
+    readonly path: string;
+    readonly offset: number;
+    readonly sizeBytes: number;
+  };
+}
+
+/** Every tensor of the folder, found from the headers of its files; no weights are read. */
+export function readModelPlaces(path: string): Promise<Map<string, PlacedTensor>> {
+  return readWeightFiles(path, async (file) => {
+    const { tensors } = await readSafetensorsHeader(file);
+    return new Map(
+      [...tensors].map(([name, { dtype, shape, offset, sizeBytes }]) => [
+        name,
+        { dtype, shape, place: { kind: 'file', path: file, offset, sizeBytes } },
+      ]),
+    );
+  });
+}
+
+export interface ModelLayout {
+  readonly files: readonly { readonly name: string; readonly layout: SafetensorsLayout }[];
+  /** Name and text of the index that several files need; undefined for one file. */
+  readonly index: { readonly name: string; readonly text: string } | undefined;
+}
+
+/** How the weights of a folder are spread over files of at most `maxShardBytes` (a larger tensor has one of its own). */
+export function layOutModel(
+  tensors: ReadonlyMap<string, { readonly dtype: Dtype; readonly shape: readonly number[] }>,
+  { maxShardBytes = DEFAULT_SHARD_BYTES }: { maxShardBytes?: number } = {},
+): ModelLayout {
+  const shards = planShards(
+    tensors,
+    ({ dtype, shape }) => tensorSizeBytes(dtype, shape) ?? Number.MAX_SAFE_INTEGER,
+    maxShardBytes,
+  );
+  const files = shards.map((shard, index) => {
+    const name = shardName(index, shards.length);
+    return { name, layout: layOutSafetensors(shard, FILE_METADATA, name) };
+  });
+  if (files.length === 1) return { files, index: undefined };
+  const weightMap: Record<string, string> = {};
+  let totalBytes = 0;
+  for (const { name: file, layout } of files)
+    for (const [name, { sizeBytes }] of layout.tensors) {
+      weightMap[name] = file;
+      totalBytes += sizeBytes;
+    }
+  return { files, index: { name: INDEX_FILE, text: indexText(weightMap, totalBytes) } };
+}
+
+/** Copies what is not weights (config, tokenizer, template, licence) byte for byte, config.json last; sub-folders stay behind. */
+export async function copyModelFiles(from: string, to: string): Promise<void> {
+  const names: string[] = [];
+  try {
+    for (const entry of await readdir(from, { withFileTypes: true }))
+      if (!entry.isDirectory() && !entry.name.startsWith('.') && !isWeightFile(entry.name)) names.push(entry.name);
+    if (!names.includes('config.json')) throw missingFile(from, 'config.json');
+    await mkdir(to, { recursive: true });
+    for (const name of names.sort((left, right) => Number(left === 'config.json') - Number(right === 'config.json'))) {
+      await copyFile(join(from, name), join(to, name));
+      const handle = await open(join(to, name), 'r');
+      await handle.sync().finally(() => handle.close());
+    }
+    await syncDirectory(to);
+  } catch (error) {
+    if (error instanceof HoneError) throw error;
+    throw new HoneError('store-failed', `Could not copy the files of model ${from} to ${to}: ${reasonOf(error)}.`, {
+      cure: 'Check that the model folder can be read and that the other is writable, on a disk with room.',
+      cause: error,
+    });
+  }
 }
 
 /**
@@ -132,21 +226,28 @@ function isHarmless(name: string, tensor: TensorData, tensors: ReadonlyMap<strin
   );
 }
 
+function readTensors(path: string): Promise<Map<string, TensorData>> {
+  return readWeightFiles(path, async (file) => (await readSafetensors(file)).tensors);
+}
+
 /** One file wins over an index beside it, as in the readers that everybody uses. */
-async function readTensors(path: string): Promise<Map<string, TensorData>> {
+async function readWeightFiles<T>(
+  path: string,
+  readFileTensors: (file: string) => Promise<Map<string, T>>,
+): Promise<Map<string, T>> {
   try {
-    return (await readSafetensors(join(path, SINGLE_FILE))).tensors;
+    return await readFileTensors(join(path, SINGLE_FILE));
   } catch (error) {
     if (!isMissingFile(error)) throw error;
   }
   const indexed = await readJson(path, INDEX_FILE);
   if (indexed === undefined) throw missingFile(path, `${SINGLE_FILE} or ${INDEX_FILE}`);
   const weightMap = parseWeightMap(indexed, join(path, INDEX_FILE));
-  const tensors = new Map<string, TensorData>();
+  const tensors = new Map<string, T>();
   for (const file of new Set(weightMap.values())) {
-    let shard: Map<string, TensorData>;
+    let shard: Map<string, T>;
     try {
-      shard = (await readSafetensors(join(path, file))).tensors;
+      shard = await readFileTensors(join(path, file));
     } catch (error) {
       if (isMissingFile(error)) throw missingFile(path, `${file}, which ${INDEX_FILE} names`);
       throw error;
@@ -196,18 +297,38 @@ function parseWeightMap(index: unknown, source: string): Map<string, string> {
 }
 
 /** Fills files in the order of the map; a tensor is never split. An empty model is one empty file. */
-function planShards(tensors: ReadonlyMap<string, TensorData>, maxShardBytes: number): Map<string, TensorData>[] {
-  const shards = [new Map<string, TensorData>()];
+function planShards<T>(
+  tensors: ReadonlyMap<string, T>,
+  sizeOf: (tensor: T) => number,
+  maxShardBytes: number,
+): Map<string, T>[] {
+  const shards = [new Map<string, T>()];
   let sizeBytes = 0;
   for (const [name, tensor] of tensors) {
-    if (sizeBytes > 0 && sizeBytes + tensor.bytes.byteLength > maxShardBytes) {
+    if (sizeBytes > 0 && sizeBytes + sizeOf(tensor) > maxShardBytes) {
       shards.push(new Map());
       sizeBytes = 0;
     }
     shards.at(-1)?.set(name, tensor);
-    sizeBytes += tensor.bytes.byteLength;
+    sizeBytes += sizeOf(tensor);
   }
   return shards;
+}
+
+function shardName(index: number, shards: number): string {
+  if (shards === 1) return SINGLE_FILE;
+  return `model-${String(index + 1).padStart(5, '0')}-of-${String(shards).padStart(5, '0')}.safetensors`;
+}
+
+function indexText(weightMap: Readonly<Record<string, string>>, totalBytes: number): string {
+  return `${JSON.stringify({ metadata: { total_size: totalBytes }, weight_map: weightMap }, null, 2)}\n`;
+}
+
+/** Weights in any form that exporters leave in such folders. */
+function isWeightFile(name: string): boolean {
+  return (
+    /\.(safetensors|bin|pt|pth|gguf|h5|msgpack|onnx)$/.test(name) || /\.(safetensors|bin)\.index\.json$/.test(name)
+  );
 }
 
 /** tokenizer_config.json holds one template, or a list of named ones. */
