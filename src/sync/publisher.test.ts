@@ -16,7 +16,7 @@ import { loadVersion } from './version-chain.ts';
 import { parseIdentity } from './version-directory.ts';
 import { imageOf } from './weight-image.ts';
 import { watchStore, type StoreCall } from './store/watched-store.fixture.ts';
-import type { WeightStore } from './store/weight-store.ts';
+import { bodyOf, type WeightStore } from './store/weight-store.ts';
 
 let root: string;
 let store: FileStore;
@@ -48,7 +48,7 @@ const history = (): Promise<string[]> =>
     Promise.all(files.sort().map((file) => readFile(join(root, '.pointers/latest', file), 'utf8'))),
   );
 const directories = async (): Promise<string[]> => [
-  ...new Set((await store.list('run/')).map((key) => key.slice(0, key.lastIndexOf('/')))),
+  ...new Set((await store.list('run/')).map(({ key }) => key.slice(0, key.lastIndexOf('/')))),
 ];
 
 it('publishes deltas with an anchor at every fourth version, each visible when its report is there', async () => {
@@ -246,7 +246,7 @@ it('on a full disk says so and publishes on once there is room', async (context)
   using disk = mountSmallDisk(root);
   if (disk === undefined) return context.skip('this process may not mount a small disk');
   store = await FileStore.open(root);
-  await store.putObject('filler/a', [new Uint8Array(850_000)]);
+  await store.putObject('filler/a', bodyOf(new Uint8Array(850_000)));
   const publisher = await open();
   let failure: unknown;
   for (let count = 0; count < 60 && failure === undefined; count++) {

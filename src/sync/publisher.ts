@@ -11,7 +11,7 @@ import { encodeVersion, type EncodedVersion } from './delta.ts';
 import { loadVersion } from './version-chain.ts';
 import { formatIdentity, parseIdentity, type VersionIdentity } from './version-directory.ts';
 import { checksumOf, imageOf, type WeightImage } from './weight-image.ts';
-import { checkStoreKey, type WeightStore } from './store/weight-store.ts';
+import { bodyOf, checkStoreKey, type WeightStore } from './store/weight-store.ts';
 
 /** The one pointer of a run's store; its text names the newest version's directory. */
 export const LATEST_POINTER = 'latest';
@@ -217,7 +217,10 @@ export class Publisher {
   /** False when other bytes already have this name. Identical files of a killed upload are completed. */
   async #uploadAs(identity: VersionIdentity, encoded: EncodedVersion): Promise<boolean> {
     for (const file of encoded.files)
-      if ((await this.#store.putObject(`${formatIdentity(identity)}/${file.name}`, file.chunks)) === 'different')
+      if (
+        (await this.#store.putObject(`${formatIdentity(identity)}/${file.name}`, bodyOf(...file.chunks))) ===
+        'different'
+      )
         return false;
     return true;
   }
@@ -244,7 +247,7 @@ export class Publisher {
   async #removeLeftovers({ runId, version, attempt: published }: VersionIdentity): Promise<void> {
     for (let attempt = 0; attempt < published; attempt++) {
       try {
-        for (const key of await this.#store.list(`${formatIdentity({ runId, version, attempt })}/`))
+        for (const { key } of await this.#store.list(`${formatIdentity({ runId, version, attempt })}/`))
           await this.#store.remove(key);
       } catch (error) {
         // The version is visible; what stays behind costs space and nothing else.

@@ -8,7 +8,8 @@ import { open, type FileHandle } from 'node:fs/promises';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { dtypeRank, isDtype, tensorSizeBytes, type Dtype } from './dtype.ts';
-import { errnoCode, writeFileDurably } from './durable-file.ts';
+import { writeFileDurably } from './durable-file.ts';
+import { errnoCode } from './errno-code.ts';
 import { findDuplicateKey } from './json-keys.ts';
 
 export interface TensorData {

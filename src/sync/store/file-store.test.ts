@@ -9,6 +9,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FileStore } from './file-store.ts';
 import { mountSmallDisk } from './small-disk.fixture.ts';
 import { describeWeightStore } from './store-conformance.ts';
+import { bodyOf } from './weight-store.ts';
 
 describeWeightStore(
   'a directory',
@@ -76,10 +77,7 @@ it('shows an object under no name but its own while it is written', async () => 
   const store = await FileStore.open(root);
   let isDone = false;
   const put = store
-    .putObject(
-      'run/weights',
-      Array.from({ length: 64 }, () => new Uint8Array(200_000)),
-    )
+    .putObject('run/weights', bodyOf(...Array.from({ length: 64 }, () => new Uint8Array(200_000))))
     .then(() => (isDone = true));
   const names = new Set<string>();
   while (!isDone) for (const name of await readdir(join(root, 'run')).catch(() => [])) names.add(name);
@@ -115,16 +113,16 @@ it('says that the disk is full, leaves nothing partial and works again once ther
   using disk = mountSmallDisk(root);
   if (disk === undefined) return context.skip('this process may not mount a small disk');
   const store = await FileStore.open(root);
-  await store.putObject('run/a', [new Uint8Array(600_000)]);
+  await store.putObject('run/a', bodyOf(new Uint8Array(600_000)));
   await store.compareAndSwapPointer('latest', undefined, 'run/a');
-  await expect(store.putObject('run/b', [new Uint8Array(600_000)])).rejects.toMatchObject({
+  await expect(store.putObject('run/b', bodyOf(new Uint8Array(600_000)))).rejects.toMatchObject({
     code: 'store-failed',
     message: `The disk is full: could not write ${join(root, 'run/b')} (600000 bytes).`,
     cure: expect.stringContaining('Free space'),
   });
-  expect(await store.list('')).toEqual(['run/a']);
+  expect((await store.list('')).map(({ key }) => key)).toEqual(['run/a']);
   expect(await readdir(join(root, '.temporary'))).toEqual([]);
   expect((await store.readPointer('latest'))?.value).toBe('run/a');
   await store.remove('run/a');
-  expect(await store.putObject('run/b', [new Uint8Array(600_000)])).toBe('created');
+  expect(await store.putObject('run/b', bodyOf(new Uint8Array(600_000)))).toBe('created');
 });

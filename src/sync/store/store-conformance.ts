@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import type { describe as Describe, expect as Expect, it as It } from 'vitest';
 
-import type { WeightStore } from './weight-store.ts';
+import { bodyOf, readWhole, type ObjectBody, type WeightStore } from './weight-store.ts';
 
 export interface OpenedStores extends AsyncDisposable {
   readonly store: WeightStore;
@@ -17,14 +17,18 @@ export function describeWeightStore(
   open: () => Promise<OpenedStores>,
   { describe, expect, it }: { describe: typeof Describe; expect: typeof Expect; it: typeof It },
 ): void {
-  const text = (words: string): Uint8Array[] => [Buffer.from(words)];
+  const text = (...words: readonly string[]): ObjectBody => bodyOf(...words.map((word) => Buffer.from(word)));
+  const textOf = async (store: WeightStore, key: string): Promise<string> =>
+    Buffer.from((await readWhole(store, key)) ?? []).toString();
+  const keysOf = async (store: WeightStore, prefix: string): Promise<string[]> =>
+    (await store.list(prefix)).map(({ key }) => key);
 
   describe(`${name} keeps the rules of a weight store`, () => {
     it('has no object and no pointer at first', async () => {
       await using opened = await open();
-      expect(await opened.store.getObject('run/a')).toBeUndefined();
-      expect(await opened.store.list('')).toEqual([]);
-      expect(await opened.store.list('run/')).toEqual([]);
+      expect(await opened.store.readObject('run/a')).toBeUndefined();
+      expect(await keysOf(opened.store, '')).toEqual([]);
+      expect(await keysOf(opened.store, 'run/')).toEqual([]);
       expect(await opened.store.readPointer('latest')).toBeUndefined();
       await opened.store.remove('run/a');
     });
@@ -33,21 +37,21 @@ export function describeWeightStore(
       await using opened = await open();
       const bytes = randomBytes(3_000_001);
       expect(
-        await opened.store.putObject('run/v1/weights', [bytes.subarray(0, 1_000_000), bytes.subarray(1_000_000)]),
+        await opened.store.putObject('run/v1/weights', bodyOf(bytes.subarray(0, 1_000_000), bytes.subarray(1_000_000))),
       ).toBe('created');
-      expect(Buffer.compare((await opened.other.getObject('run/v1/weights')) ?? Buffer.alloc(0), bytes)).toBe(0);
-      expect(await opened.store.putObject('run/empty', [])).toBe('created');
-      expect((await opened.other.getObject('run/empty'))?.byteLength).toBe(0);
+      expect(Buffer.compare((await readWhole(opened.other, 'run/v1/weights')) ?? Buffer.alloc(0), bytes)).toBe(0);
+      expect(await opened.store.putObject('run/empty', bodyOf())).toBe('created');
+      expect((await readWhole(opened.other, 'run/empty'))?.byteLength).toBe(0);
     });
 
     it('never changes an object: the same bytes are fine, others are turned away', async () => {
       await using opened = await open();
       await opened.store.putObject('run/a', text('first'));
-      expect(await opened.other.putObject('run/a', [...text('fi'), ...text('rst')])).toBe('identical');
+      expect(await opened.other.putObject('run/a', text('fi', 'rst'))).toBe('identical');
       expect(await opened.other.putObject('run/a', text('second'))).toBe('different');
       expect(await opened.other.putObject('run/a', text('firs'))).toBe('different');
       expect(await opened.other.putObject('run/a', text('first!'))).toBe('different');
-      expect(Buffer.from((await opened.store.getObject('run/a')) ?? []).toString()).toBe('first');
+      expect(await textOf(opened.store, 'run/a')).toBe('first');
     });
 
     it('gives one of many writers the key', async () => {
@@ -59,9 +63,7 @@ export function describeWeightStore(
       );
       expect(results.filter((result) => result === 'created')).toHaveLength(1);
       expect(results.filter((result) => result === 'different')).toHaveLength(15);
-      expect(Buffer.from((await opened.store.getObject('run/a')) ?? []).toString()).toBe(
-        `writer ${results.indexOf('created')}`,
-      );
+      expect(await textOf(opened.store, 'run/a')).toBe(`writer ${results.indexOf('created')}`);
     });
 
     it('lists by prefix, ascending, objects only', async () => {
@@ -69,19 +71,19 @@ export function describeWeightStore(
       for (const key of ['run/v2/b', 'run/v10/a', 'run/v1/a', 'other/v1/a'])
         await opened.store.putObject(key, text(key));
       await opened.store.compareAndSwapPointer('latest', undefined, 'run/v1');
-      expect(await opened.other.list('')).toEqual(['other/v1/a', 'run/v1/a', 'run/v10/a', 'run/v2/b']);
-      expect(await opened.other.list('run/v1')).toEqual(['run/v1/a', 'run/v10/a']);
-      expect(await opened.other.list('run/v1/')).toEqual(['run/v1/a']);
+      expect(await keysOf(opened.other, '')).toEqual(['other/v1/a', 'run/v1/a', 'run/v10/a', 'run/v2/b']);
+      expect(await keysOf(opened.other, 'run/v1')).toEqual(['run/v1/a', 'run/v10/a']);
+      expect(await keysOf(opened.other, 'run/v1/')).toEqual(['run/v1/a']);
       await opened.store.remove('run/v1/a');
-      expect(await opened.other.list('run/v1/')).toEqual([]);
-      expect(await opened.other.getObject('run/v1/a')).toBeUndefined();
+      expect(await keysOf(opened.other, 'run/v1/')).toEqual([]);
+      expect(await opened.other.readObject('run/v1/a')).toBeUndefined();
     });
 
     it('refuses keys that leave the store or hide in it', async () => {
       await using opened = await open();
       for (const key of ['', '/a', 'a/', 'a//b', '../a', 'a/../../b', 'a/.hidden', 'a\\b', 'a\0b', 'ä'])
         await expect(opened.store.putObject(key, text('x')), key).rejects.toMatchObject({ code: 'store-failed' });
-      await expect(opened.store.getObject('../a')).rejects.toMatchObject({ code: 'store-failed' });
+      await expect(opened.store.readObject('../a')).rejects.toMatchObject({ code: 'store-failed' });
       await expect(opened.store.readPointer('../a')).rejects.toMatchObject({ code: 'store-failed' });
     });
 

@@ -3,7 +3,8 @@
  * Invariants every adapter keeps (store-conformance.ts): an object is whole or absent and never changes; a swap that reported
  * `swapped` is seen by every later read; of two swaps that expect the same tag at most one succeeds.
  * Every call takes a signal and ends in bounded time: an adapter retries what passes and throws `store-unavailable` when it
- * does not pass, `store-denied` when nobody but the owner of the credentials can mend it, `store-failed` for the rest.
+ * does not pass, `store-denied` when nobody but the owner of the credentials can mend it, `store-failed` for the rest. A call whose
+ * signal aborts rejects soon, with the signal's reason.
  */
 import { HoneError } from '../../domain/errors.ts';
 
