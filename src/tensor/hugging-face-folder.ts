@@ -164,7 +164,11 @@ export async function copyModelFiles(from: string, to: string): Promise<void> {
     for (const name of names.sort((left, right) => Number(left === 'config.json') - Number(right === 'config.json'))) {
       await copyFile(join(from, name), join(to, name));
       const handle = await open(join(to, name), 'r');
-      await handle.sync().finally(() => handle.close());
+      try {
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
     }
     await syncDirectory(to);
   } catch (error) {
