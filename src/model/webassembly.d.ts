@@ -15,7 +15,8 @@ declare namespace WebAssembly {
     value: number;
   }
   class Instance {
-    constructor(module: Module, imports: { env: { memory: Memory } });
+    /** A module that owns its memory needs no imports. */
+    constructor(module: Module, imports?: { env: { memory: Memory } });
     readonly exports: Readonly<Record<string, unknown>>;
   }
   function compile(bytes: Uint8Array<ArrayBuffer>): Promise<Module>;

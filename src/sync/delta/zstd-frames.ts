@@ -1,0 +1,173 @@
+/**
+ * zstd as the codec uses it: small whole frames for the planes of a block, and one long frame as a stream for the encodings that
+ * others read. Invariant: an expansion never gives, and never allocates, more than the caller said; the frame's header tells its
+ * size, which one-shot readers insist on.
+ */
+import { Readable } from 'node:stream';
+import { finished } from 'node:stream/promises';
+import {
+  constants,
+  createZstdCompress,
+  createZstdDecompress,
+  zstdCompressSync,
+  zstdDecompressSync,
+  type ZstdOptions,
+} from 'node:zlib';
+
+import { reasonOf } from '../../domain/errors.ts';
+import { BlobWriter } from './blob-writer.ts';
+import { CHUNK_BYTES } from './delta-kernels.ts';
+import type { OpenPlace } from './open-place.ts';
+import { damagedTensor } from './tensor-hash.ts';
+
+/** A frame that wants a larger window is refused: 8 MiB is what zstd's levels up to 19 use. */
+const STREAM_WINDOW_LOG = 23;
+/** Frames of planes are at most 2^18 bytes. */
+const PLANE_WINDOW_LOG = 18;
+
+interface FrameOptions extends ZstdOptions {
+  /** Makes the frame's header tell its size; the types of Node leave it out. */
+  readonly pledgedSrcSize: number;
+}
+
+function frameOptions(sizeBytes: number, chunkSize: number): FrameOptions {
+  return { chunkSize, pledgedSrcSize: sizeBytes, params: { [constants.ZSTD_c_compressionLevel]: 1 } };
+}
+
+/** One frame of a plane, or `undefined` when compression does not make it smaller. */
+export function compressPlane(plane: Uint8Array): Uint8Array | undefined {
+  const frame = zstdCompressSync(plane, frameOptions(plane.byteLength, Math.max(64, plane.byteLength)));
+  return frame.byteLength < plane.byteLength ? frame : undefined;
+}
+
+/** Expands a plane's frame into `into`, which it must fill. */
+export function expandPlane(frame: Uint8Array, into: Buffer, name: string): void {
+  let plane: Buffer;
+  try {
+    plane = zstdDecompressSync(frame, {
+      // A little more than needed: a buffer that is just full makes zlib ask for another.
+      chunkSize: into.byteLength + 64,
+      maxOutputLength: into.byteLength,
+      params: { [constants.ZSTD_d_windowLogMax]: PLANE_WINDOW_LOG },
+    });
+  } catch (cause) {
+    throw damagedTensor(name, `a frame of its delta does not expand (${reasonOf(cause)})`, cause);
+  }
+  if (plane.byteLength !== into.byteLength)
+    throw damagedTensor(name, `a frame of its delta has ${plane.byteLength} bytes, expected were ${into.byteLength}`);
+  plane.copy(into);
+}
+
+/** One frame of level 1, written piece by piece. */
+export class ZstdFrameWriter {
+  readonly #stream;
+  readonly #blob = new BlobWriter();
+  readonly #end: Promise<void>;
+
+  constructor(sizeBytes: number) {
+    this.#stream = createZstdCompress(frameOptions(sizeBytes, CHUNK_BYTES));
+    this.#stream.on('data', (bytes: Buffer) => this.#blob.append(bytes));
+    this.#end = finished(this.#stream);
+    // Told by `write` or `finish`; until one of them waits, a failure must not count as unhandled.
+    this.#end.catch(() => undefined);
+  }
+
+  /** Settles when the bytes were taken and may be overwritten. */
+  async write(bytes: Uint8Array): Promise<void> {
+    await Promise.race([
+      new Promise<void>((resolve, reject) =>
+        this.#stream.write(bytes, (error) => (error instanceof Error ? reject(error) : resolve())),
+      ),
+      this.#end,
+    ]);
+  }
+
+  async finish(): Promise<Uint8Array<ArrayBuffer>[]> {
+    this.#stream.end();
+    await this.#end;
+    return this.#blob.finish();
+  }
+
+  destroy(): void {
+    this.#stream.destroy();
+  }
+}
+
+/** The expanded bytes of a blob, read in order with bounded memory. */
+export class ZstdReader {
+  readonly #name: string;
+  readonly #source: Readable;
+  readonly #pieces: AsyncIterator<Buffer>;
+  #piece: Buffer = Buffer.alloc(0);
+
+  constructor(blob: OpenPlace, name: string) {
+    this.#name = name;
+    this.#source = Readable.from(piecesOf(blob), { highWaterMark: 1 });
+    const stream = createZstdDecompress({
+      chunkSize: CHUNK_BYTES,
+      params: { [constants.ZSTD_d_windowLogMax]: STREAM_WINDOW_LOG },
+    });
+    this.#source.once('error', (error) => stream.destroy(error));
+    this.#source.pipe(stream);
+    this.#pieces = stream.iterator({ destroyOnReturn: true });
+  }
+
+  /** Fills `target`; fewer bytes only at the end. Returns how many. */
+  async read(target: Buffer): Promise<number> {
+    let filled = 0;
+    while (filled < target.byteLength) {
+      if (this.#piece.byteLength === 0 && !(await this.#advance())) break;
+      const count = this.#piece.copy(target, filled);
+      filled += count;
+      this.#piece = this.#piece.subarray(count);
+    }
+    return filled;
+  }
+
+  /** `read` that must fill its target. */
+  async readFully(target: Buffer): Promise<void> {
+    const count = await this.read(target);
+    if (count < target.byteLength)
+      throw damagedTensor(this.#name, `its delta ends ${target.byteLength - count} bytes too early`);
+  }
+
+  /** Throws away that many bytes. */
+  async skip(count: number): Promise<void> {
+    let rest = count;
+    while (rest > 0) {
+      if (this.#piece.byteLength === 0 && !(await this.#advance()))
+        throw damagedTensor(this.#name, `its delta ends ${rest} bytes too early`);
+      const part = Math.min(rest, this.#piece.byteLength);
+      this.#piece = this.#piece.subarray(part);
+      rest -= part;
+    }
+  }
+
+  async expectEnd(): Promise<void> {
+    if (this.#piece.byteLength > 0 || (await this.#advance()))
+      throw damagedTensor(this.#name, 'its delta goes on behind its end');
+  }
+
+  async close(): Promise<void> {
+    this.#source.destroy();
+    await this.#pieces.return?.();
+  }
+
+  async #advance(): Promise<boolean> {
+    try {
+      const step = await this.#pieces.next();
+      this.#piece = step.done === true ? Buffer.alloc(0) : step.value;
+      return step.done !== true;
+    } catch (cause) {
+      throw damagedTensor(this.#name, `its delta does not expand (${reasonOf(cause)})`, cause);
+    }
+  }
+}
+
+function* piecesOf(blob: OpenPlace): Generator<Buffer> {
+  for (let offset = 0; offset < blob.sizeBytes; offset += CHUNK_BYTES) {
+    const piece = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, blob.sizeBytes - offset));
+    blob.read(offset, piece);
+    yield piece;
+  }
+}
