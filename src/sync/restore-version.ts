@@ -1,0 +1,144 @@
+/**
+ * A published version rebuilt in memory: the newest anchor read from its files, then the deltas after it, every checksum proven.
+ * For whoever needs its tensors without being a replica: a publisher that resumes, the tools. A run whose chain begins at its boot
+ * model needs that model. Invariant: what is returned is the version, or an error names the object that is at fault.
+ */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+import { HoneError } from '../domain/errors.ts';
+import type { PolicyVersion } from '../domain/ids.ts';
+import { readSafetensorsHeader } from '../tensor/safetensors.ts';
+import { applyVersion } from './apply-version.ts';
+import type { TensorCodec } from './delta/delta-codec.ts';
+import { discardFetched, fetchVersion, type FetchedVersion, type FetchProgress } from './fetch-version.ts';
+import { imageChecksum } from './image-checksum.ts';
+import { MemoryWeights } from './memory-weights.ts';
+import type { ObjectSource } from './store/weight-store.ts';
+import type { TensorPlace, TensorPlaces } from './tensor-place.ts';
+import { planChain } from './version-chain.ts';
+import { formatIdentity, parseChecksum, type VersionIdentity, type VersionIndex } from './version-directory.ts';
+
+export interface BootWeights {
+  readonly version: PolicyVersion;
+  readonly tensors: TensorPlaces;
+  readonly checksums: ReadonlyMap<string, string>;
+}
+
+export interface RestoreContext {
+  readonly codec: TensorCodec;
+  /** For what a remote store has to send; see `withCache`. */
+  readonly cacheDirectory: string;
+  readonly signal?: AbortSignal | undefined;
+  readonly onProgress?: ((index: VersionIndex, progress: FetchProgress) => void) | undefined;
+}
+
+/** `boot` is the model that the run booted from; only a chain without an anchor needs it. */
+export async function restoreVersion(
+  source: ObjectSource,
+  target: VersionIdentity,
+  { boot, ...context }: RestoreContext & { readonly boot?: BootWeights | undefined },
+): Promise<MemoryWeights> {
+  const { signal } = context;
+  const call = signal === undefined ? {} : { signal };
+  let weights: MemoryWeights | undefined;
+  for (const index of await planChain(
+    source,
+    target,
+    boot === undefined ? undefined : { version: boot.version },
+    call,
+  )) {
+    if (index.base !== undefined && weights === undefined && boot !== undefined)
+      weights = await MemoryWeights.copyOf(
+        boot.tensors,
+        { runId: undefined, version: boot.version, checksums: boot.checksums },
+        { codec: context.codec, ...call },
+      );
+    weights = await advanceWeights(source, weights, index, context);
+  }
+  if (weights === undefined)
+    throw new HoneError('store-failed', `${formatIdentity(target)} has an empty chain.`, {
+      cure: 'Report this: a chain always holds the version that it leads to.',
+    });
+  return weights;
+}
+
+/** The weights after one more version of their chain: an anchor needs none before it. */
+export async function advanceWeights(
+  source: ObjectSource,
+  before: MemoryWeights | undefined,
+  index: VersionIndex,
+  context: RestoreContext,
+): Promise<MemoryWeights> {
+  const { codec, cacheDirectory, signal, onProgress } = context;
+  const fetched = await fetchVersion(source, index, {
+    cacheDirectory,
+    codec,
+    signal,
+    ...(onProgress === undefined ? {} : { onProgress: (progress) => onProgress(index, progress) }),
+  });
+  try {
+    if (index.base === undefined) return await loadAnchor(index, fetched, context);
+    if (before === undefined)
+      throw new HoneError(
+        'delta-base-mismatch',
+        `${formatIdentity(index.identity)} needs ${formatIdentity(index.base)}.`,
+        {
+          cure: 'Rebuild its chain from the anchor on.',
+        },
+      );
+    await applyVersion(codec, { index, paths: fetched.paths, weights: before, signal });
+    return before;
+  } finally {
+    await discardFetched(cacheDirectory, index.identity);
+  }
+}
+
+/** Runs the work with a folder for downloads: the given one, else a temporary one that is removed afterwards. */
+export async function withCache<T>(given: string | undefined, work: (directory: string) => Promise<T>): Promise<T> {
+  if (given !== undefined) return work(given);
+  const directory = await mkdtemp(join(tmpdir(), 'hone-versions-'));
+  try {
+    return await work(directory);
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+/** An anchor's files hold the tensors as they are: copied, each proven by its checksum. */
+async function loadAnchor(
+  index: VersionIndex,
+  { paths }: FetchedVersion,
+  { codec, signal }: RestoreContext,
+): Promise<MemoryWeights> {
+  const tensors = new Map<string, TensorPlace>();
+  const checksums = new Map<string, string>();
+  for (const [file, path] of paths) {
+    const header = await readSafetensorsHeader(path);
+    for (const [name, { dtype, shape, offset, sizeBytes }] of header.tensors) {
+      const checksum = parseChecksum(header.metadata[name], 'xxh3-128');
+      if (index.weightMap.get(name) !== file || checksum === undefined || index.checksumFormat !== 'xxh3-128')
+        throw damaged(index, `${file} holds tensor ${name}, of which the index or the file's metadata says otherwise`);
+      tensors.set(name, { dtype, shape, place: { kind: 'file', path, offset, sizeBytes } });
+      checksums.set(name, checksum);
+    }
+  }
+  const lost = [...index.weightMap.keys()].filter((name) => !tensors.has(name));
+  if (lost.length > 0) throw damaged(index, `no file of it holds ${lost.join(', ')}`);
+  const found = imageChecksum(checksums);
+  if (index.imageChecksum !== undefined && found !== index.imageChecksum)
+    throw damaged(index, `its tensors together have checksum ${found}, published was ${index.imageChecksum}`);
+  const { runId, version } = index.identity;
+  return MemoryWeights.copyOf(
+    tensors,
+    { runId, version, checksums },
+    { codec, ...(signal === undefined ? {} : { signal }) },
+  );
+}
+
+function damaged(index: VersionIndex, what: string): HoneError {
+  return new HoneError('checksum-mismatch', `${formatIdentity(index.identity)} is damaged: ${what}.`, {
+    cure: 'Restore it from a copy of the store, or publish a full anchor.',
+  });
+}
