@@ -2,14 +2,20 @@
  * What a sampler is asked and what it answers. `checkRequest` refuses, by name, what could not be sampled as asked.
  */
 import { HoneError } from '../domain/errors.ts';
-import type { Generation, Sampling } from '../domain/policy.ts';
+import type { DrawnToken, Generation, Sampling } from '../domain/policy.ts';
 
 export interface SampleRequest {
   readonly tokens: Int32Array;
   readonly sampling: Sampling;
   readonly seed: number;
+  /** Tokens at the end of `tokens` that were drawn before: the draws go on with this number. */
+  readonly drawnBefore?: number;
+  /** A commit waits for it: it starts even while admission is held. */
+  readonly isPinned?: boolean;
+  /** False: tokens, log-probabilities and kept sets go to `onToken` alone, and those of `onFinish` are empty. */
+  readonly isRecorded?: boolean;
   /** Called once a token, in order, within the step that drew it. */
-  readonly onToken?: (id: number) => void;
+  readonly onToken?: (id: number, drawn: DrawnToken) => void;
   /** Called once, at the end or on abort. */
   readonly onFinish: (generation: SampledGeneration) => void;
 }
@@ -22,7 +28,7 @@ export interface SampledGeneration extends Generation {
 /** Throws `context-too-small` when the prompt leaves no room for one token, `invalid-config` for what makes no sense. */
 export function checkRequest(request: SampleRequest, model: { contextLength: number; vocabSize: number }): void {
   const { contextLength, vocabSize } = model;
-  const { tokens, sampling } = request;
+  const { tokens, sampling, drawnBefore = 0 } = request;
   if (tokens.length + 1 > contextLength)
     throw new HoneError(
       'context-too-small',
@@ -36,6 +42,12 @@ export function checkRequest(request: SampleRequest, model: { contextLength: num
     throw new HoneError('invalid-config', `The prompt has token ${foreign}; the vocabulary has ${vocabSize}.`, {
       cure: "Use the model's own tokenizer.",
     });
+  if (!Number.isInteger(drawnBefore) || drawnBefore < 0 || drawnBefore >= tokens.length)
+    throw new HoneError(
+      'invalid-config',
+      `drawnBefore is ${drawnBefore}, expected a whole number from 0 to below the ${tokens.length} tokens that it is part of.`,
+      { cure: 'Send the prompt and, behind it, all tokens that were drawn.' },
+    );
   checkSampling(sampling);
 }
 

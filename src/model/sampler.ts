@@ -1,7 +1,8 @@
 /**
  * Continuous batching over one model: each `step` admits requests, computes a bounded chunk of prompts and one token of
- * every running request in a single batch. New weights are staged beside the current ones and swapped in between steps.
- * Invariant: what a request draws depends on its prompt, sampling, seed and the weights, never on the rest of the batch.
+ * every running request in a single batch. New weights are staged beside the current ones, in slices between steps, and swapped in
+ * by a commit that moves no bytes. Invariants: what a request draws depends on its prompt, sampling, seed, the number of tokens drawn
+ * before and the weights, never on the rest of the batch; cached rows never serve a prompt under other weights.
  */
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
@@ -12,7 +13,7 @@ import type { ModelConfig } from './config.ts';
 import type { Engine } from './engine.ts';
 import { checkRequest, type SampleRequest } from './sample-request.ts';
 import { forward } from './transformer.ts';
-import { createRopeTable, PackedWeights, ParameterLayout, type RopeTable } from './weights.ts';
+import { createRopeTable, PackedWeights, ParameterLayout, type RopeTable, type RowRange } from './weights.ts';
 
 export type { SampledGeneration, SampleRequest } from './sample-request.ts';
 
@@ -27,6 +28,14 @@ export interface SamplerOptions {
   readonly contextLength?: number;
   /** Prompt tokens computed in one step, over all requests. */
   readonly prefillChunk?: number;
+  /** What a commit does with the cached rows of requests that have drawn: they stay, or the new weights compute them anew. */
+  readonly inFlight?: 'keep' | 'recompute';
+}
+
+/** Hashes a tensor's bytes in order. */
+export interface TensorHash {
+  update(bytes: Uint8Array): void;
+  digest(): string;
 }
 
 export interface SamplerStats {
@@ -47,6 +56,10 @@ interface Queued {
 interface Running extends Queued {
   readonly slot: Slot;
   readonly cachedTokens: number;
+  /** Tokens drawn here. */
+  drawn: number;
+  /** Commits since its last token that made its rows start over. */
+  restarts: number;
   readonly tokens: number[];
   readonly logprobs: number[];
   readonly kept: Int32Array[];
@@ -60,6 +73,13 @@ interface Draws {
   readonly kept: readonly Int32Array[];
 }
 
+/** bf16 bytes of one slice of staging, copying or reading: well under a millisecond. */
+const SLICE_BYTES = 256 * 1024;
+/** The same while nothing is sampled yet; bounds the scratch memory. */
+const LOAD_BYTES = 8 * 1024 * 1024;
+/** A request that this many commits made start over without a token goes on with the rows that it has, or it would never end. */
+const MAX_RESTARTS = 3;
+
 export class Sampler {
   readonly config: ModelConfig;
   readonly #engine: Engine;
@@ -67,6 +87,10 @@ export class Sampler {
   readonly #rope: RopeTable;
   readonly #cache: CacheSlots;
   readonly #prefillChunk: number;
+  readonly #inFlight: 'keep' | 'recompute';
+  /** Every id: the row of a token that nothing was cut off for. */
+  readonly #wholeRow: Int32Array;
+  #isHeld = false;
   #current: PackedWeights;
   #next: PackedWeights;
   /** Tensors of `#next` that differ from `#current` and were not staged. */
@@ -95,7 +119,7 @@ export class Sampler {
     served: ReadonlyMap<string, Uint8Array>,
     options: SamplerOptions,
   ) {
-    const { version, slots, contextLength = config.contextLength, prefillChunk = 256 } = options;
+    const { version, slots, contextLength = config.contextLength, prefillChunk = 256, inFlight = 'keep' } = options;
     if (slots < 1 || prefillChunk < 1 || contextLength > config.contextLength)
       throw new HoneError(
         'invalid-config',
@@ -108,13 +132,19 @@ export class Sampler {
     this.#engine = engine;
     this.#version = version;
     this.#prefillChunk = prefillChunk;
+    this.#inFlight = inFlight;
+    this.#wholeRow = Int32Array.from({ length: config.vocabSize }, (_, id) => id);
     this.#layout = new ParameterLayout(config);
     this.#layout.check(new Map([...served].map(([name, bytes]) => [name, bytes.length / 2])));
     this.#current = new PackedWeights(engine, { config, layout: this.#layout });
     this.#next = new PackedWeights(engine, { config, layout: this.#layout });
     this.#rope = createRopeTable(engine, config, contextLength);
     this.#cache = new CacheSlots(engine, config, { slots, contextLength });
-    for (const [name, bytes] of served) this.#write(this.#current, name, bytes);
+    for (const [name, bytes] of served)
+      for (const part of this.#current.partsOf(name, LOAD_BYTES)) {
+        const { start, end } = this.#current.byteRange(name, part);
+        this.#write(this.#current, { name, bytes: bytes.subarray(start, end), part });
+      }
     this.#stale = new Set(served.keys());
   }
 
@@ -168,8 +198,28 @@ export class Sampler {
     return this.#running.length + this.#queue.length;
   }
 
+  /** While true only pinned requests start; the others keep their place in the queue. */
+  holdAdmission(isHeld: boolean): void {
+    this.#isHeld = isHeld;
+  }
+
+  /** Whether the request has a slot, so that it may have drawn. */
+  hasBegun(ticket: Ticket): boolean {
+    return this.#running.some((running) => running.ticket === ticket);
+  }
+
+  /** Requests that have started. */
+  get running(): number {
+    return this.#running.length;
+  }
+
   /** Takes the bf16 bytes of one tensor of the next version. Sampling goes on with the current one until `commit`. */
   stage(name: string, bytes: Uint8Array): void {
+    for (const _slice of this.staging(name, bytes));
+  }
+
+  /** `stage` in slices, one a turn of the iterator, so that sampling steps fit between them. The bytes must not change meanwhile. */
+  *staging(name: string, bytes: Uint8Array): Generator<undefined, void> {
     const { size } = this.#layout.get(name);
     if (bytes.length !== size * 2)
       throw new HoneError(
@@ -177,32 +227,76 @@ export class Sampler {
         `Tensor ${name} was staged with ${bytes.length} bytes; it has ${size * 2}.`,
         { cure: 'Publish weights of the model that is served.' },
       );
-    this.#write(this.#next, name, bytes);
+    // Until it is whole it is neither the old tensor nor the new one.
+    this.#staged.delete(name);
+    this.#stale.add(name);
+    for (const part of this.#next.partsOf(name, SLICE_BYTES)) {
+      const { start, end } = this.#next.byteRange(name, part);
+      this.#write(this.#next, { name, bytes: bytes.subarray(start, end), part });
+      yield;
+    }
+    this.#stale.delete(name);
     this.#staged.add(name);
   }
 
-  /** Between two steps: what was staged becomes current, other tensors carry over. Requests that have drawn keep their cache. */
+  /**
+   * Brings tensors that were not staged up to date beside the current ones, in slices. A commit does what is left of this itself,
+   * while sampling stands still.
+   */
+  *preparing(): Generator<undefined, void> {
+    for (const name of this.#stale) {
+      for (const part of this.#next.partsOf(name, SLICE_BYTES)) {
+        this.#next.copy(name, this.#current, part);
+        yield;
+      }
+      this.#stale.delete(name);
+    }
+  }
+
+  /** Between two steps: what was staged becomes current, other tensors carry over. `inFlight` says what requests that have drawn do. */
   commit(version: PolicyVersion): void {
-    for (const name of this.#stale) if (!this.#staged.has(name)) this.#next.copy(name, this.#current);
+    for (const _slice of this.preparing());
     [this.#current, this.#next] = [this.#next, this.#current];
     this.#stale = this.#staged;
     this.#staged = new Set();
     this.#version = version;
     this.#epoch++;
-    // A request that has drawn nothing belongs to no version yet: its prompt is computed by the weights that will answer.
-    for (const { slot, tokens } of this.#running)
-      if (tokens.length === 0) {
-        slot.rows = 0;
-        slot.epoch = this.#epoch;
-      }
+    for (const running of this.#running) {
+      // A request that has drawn nothing belongs to no version yet: its prompt is computed by the weights that will answer.
+      const startsOver = running.drawn === 0 || this.#inFlight === 'recompute';
+      if (!startsOver || running.restarts === MAX_RESTARTS) continue;
+      running.restarts++;
+      running.slot.rows = 0;
+      running.slot.epoch = this.#epoch;
+    }
   }
 
-  #write(weights: PackedWeights, name: string, bytes: Uint8Array): void {
+  /**
+   * Checksums of the tensors that are served, by name, read back out of the forms that the forward pass computes with. In slices;
+   * a commit in between makes the result worthless, so nobody may commit until it is done.
+   */
+  *servedChecksums(createHash: () => TensorHash): Generator<undefined, Map<string, string>> {
+    const checksums = new Map<string, string>();
+    for (const { name } of this.#layout.parameters) {
+      const hash = createHash();
+      for (const part of this.#current.partsOf(name, SLICE_BYTES)) {
+        const { start, end } = this.#current.byteRange(name, part);
+        const words = new Uint16Array((end - start) / 2);
+        this.#current.read(name, part, words);
+        hash.update(new Uint8Array(words.buffer));
+        yield;
+      }
+      checksums.set(name, hash.digest());
+    }
+    return checksums;
+  }
+
+  #write(weights: PackedWeights, { name, bytes, part }: { name: string; bytes: Uint8Array; part: RowRange }): void {
     const engine = this.#engine;
     const mark = engine.mark();
     const pointer = engine.alloc(bytes.length);
     engine.bytes(pointer, bytes.length).set(bytes);
-    weights.write(name, pointer);
+    weights.write(name, pointer, part);
     engine.release(mark);
   }
 
@@ -210,9 +304,10 @@ export class Sampler {
     const waiting: Queued[] = [];
     let full = false;
     for (const entry of this.#queue) {
-      const slot: Slot | string = full ? 'none' : this.#cache.acquire(entry.request.tokens, this.#epoch);
+      const isHeld = this.#isHeld && entry.request.isPinned !== true;
+      const slot: Slot | string = full || isHeld ? 'none' : this.#cache.acquire(entry.request.tokens, this.#epoch);
       if (typeof slot === 'string') {
-        full ||= slot === 'none';
+        full ||= slot === 'none' && !isHeld;
         waiting.push(entry);
         continue;
       }
@@ -221,6 +316,8 @@ export class Sampler {
         ...entry,
         slot,
         cachedTokens: slot.rows,
+        drawn: 0,
+        restarts: 0,
         tokens: [],
         logprobs: [],
         kept: [],
@@ -239,7 +336,8 @@ export class Sampler {
     for (const running of this.#running) {
       const { slot } = running;
       const missing = slot.length - slot.rows;
-      const isPrompt = running.tokens.length === 0;
+      // More than the token drawn last is missing at the start and, where a commit asks for it, after one.
+      const isPrompt = running.drawn === 0 || missing > 1;
       const rows = isPrompt ? Math.min(missing, budget) : missing;
       if (isPrompt) {
         budget -= rows;
@@ -283,7 +381,15 @@ export class Sampler {
       wantedOffsets[wanted] = this.#cache.offset(slot);
       const { temperature, topK, topP, minP, greedy } = request.sampling;
       settings.set(
-        [1 / temperature, topK, topP, minP, greedy ? 1 : 0, request.seed >>> 0, running.tokens.length],
+        [
+          1 / temperature,
+          topK,
+          topP,
+          minP,
+          greedy ? 1 : 0,
+          request.seed >>> 0,
+          (request.drawnBefore ?? 0) + running.drawn,
+        ],
         wanted * 8,
       );
       wanted++;
@@ -321,7 +427,9 @@ export class Sampler {
       ids: engine.i32(ids, wanted).slice(),
       logprobs: engine.f32(logprobs, wanted).slice(),
       kept: Array.from({ length: wanted }, (_, index) =>
-        engine.i32(kept + index * vocabulary * 4, countView[index] ?? 0).slice(),
+        countView[index] === vocabulary
+          ? this.#wholeRow
+          : engine.i32(kept + index * vocabulary * 4, countView[index] ?? 0).slice(),
       ),
     };
     engine.release(mark);
@@ -331,28 +439,31 @@ export class Sampler {
   #deliver(running: Running, drawn: { id: number; logprob: number; kept: Int32Array }): void {
     // A callback of this very step may have aborted it.
     if (!this.#running.includes(running)) return;
-    const { slot, request, tokens, versions } = running;
-    const { id } = drawn;
+    const { slot, request, versions } = running;
+    const { id, logprob, kept } = drawn;
     if (id < 0)
       throw new HoneError('engine-failed', `The model's logits are not finite at version ${this.#version}.`, {
         cure: 'The weights have diverged; go back to an earlier version.',
       });
-    const place = tokens.length;
-    tokens.push(id);
-    running.logprobs.push(drawn.logprob);
-    running.kept.push(drawn.kept);
-    running.keptOffsets.push((running.keptOffsets[place] ?? 0) + drawn.kept.length);
+    const place = running.drawn++;
+    running.restarts = 0;
+    if (request.isRecorded !== false) {
+      running.tokens.push(id);
+      running.logprobs.push(logprob);
+      running.kept.push(kept);
+      running.keptOffsets.push((running.keptOffsets[place] ?? 0) + kept.length);
+    }
     const span = versions.at(-1);
     if (span?.version === this.#version) versions[versions.length - 1] = { ...span, end: place + 1 };
     else versions.push({ version: this.#version, start: place, end: place + 1 });
     this.#stats.sampledTokens++;
     const stops = request.sampling.stopIds.includes(id);
-    const isFull = tokens.length >= request.sampling.maxTokens || slot.length + 1 > this.contextLength - 1;
+    const isFull = running.drawn >= request.sampling.maxTokens || slot.length + 1 > this.contextLength - 1;
     if (!stops && !isFull) {
       slot.tokens[slot.length] = id;
       slot.length++;
     }
-    request.onToken?.(id);
+    request.onToken?.(id, { logprob, kept, version: this.#version });
     if ((stops || isFull) && this.#running.includes(running)) this.#finish(running, stops ? 'stop' : 'length');
   }
 

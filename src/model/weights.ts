@@ -115,7 +115,14 @@ interface Matrix {
 interface Place {
   readonly matrix: Matrix;
   readonly firstRow: number;
-  readonly rows: number;
+}
+
+const EMBEDDING = 'model.embed_tokens.weight';
+
+/** Rows [first, first + count) of a tensor; `first` is a multiple of 8. */
+export interface RowRange {
+  readonly first: number;
+  readonly count: number;
 }
 
 export class PackedWeights {
@@ -160,7 +167,7 @@ export class PackedWeights {
       let firstRow = 0;
       const firstRows = names.map((name, index) => {
         const first = firstRow;
-        this.#matrices.set(`${name}.weight`, [{ matrix, firstRow: first, rows: rows[index] ?? 0 }]);
+        this.#matrices.set(`${name}.weight`, [{ matrix, firstRow: first }]);
         if (hasBias) this.#vectors.set(`${name}.bias`, bias + first * 4);
         firstRow += rows[index] ?? 0;
         return first;
@@ -184,9 +191,8 @@ export class PackedWeights {
       return { whole: part(0, names.length), part };
     };
 
-    const embeddingName = 'model.embed_tokens.weight';
-    this.embedding = engine.alloc(layout.get(embeddingName).size * 2);
-    this.embeddingGradient = gradientOf(embeddingName);
+    this.embedding = engine.alloc(layout.get(EMBEDDING).size * 2);
+    this.embeddingGradient = gradientOf(EMBEDDING);
     this.layers = Array.from({ length: config.layers }, (_, index) => {
       const prefix = `model.layers.${index}.`;
       const inputNorm = norm(`${prefix}input_layernorm.weight`);
@@ -209,37 +215,113 @@ export class PackedWeights {
     this.head = config.tiedEmbeddings && gradients !== undefined ? { ...head, gradient: gradients.head } : head;
   }
 
-  /** Takes one tensor's served bytes (bf16, at a byte address) into the packed forms. */
-  write(name: string, served: number): void {
+  /** Takes one tensor's served bytes (bf16, at a byte address) into the packed forms; of a part, only those of its rows. */
+  write(name: string, served: number, part: RowRange = this.rowsOf(name)): void {
     const engine = this.#engine;
-    const { size } = this.#layout.get(name);
+    const { size, width, first, count } = this.#extent(name, part);
     const vector = this.#vectors.get(name);
-    if (vector !== undefined) engine.run('expand', size, 4096, vector, served);
-    if (name === 'model.embed_tokens.weight') engine.copy(this.embedding, served, size * 2);
-    for (const { matrix, firstRow, rows } of this.#matrices.get(name) ?? []) {
+    if (vector !== undefined) engine.run('expand', size, 4096, vector + first * width * 4, served);
+    if (name === EMBEDDING) engine.copy(this.embedding + first * width * 2, served, size * 2);
+    for (const { matrix, firstRow } of this.#matrices.get(name) ?? []) {
       const { inputs, outputs, panels, columns } = matrix;
-      engine.run('pack_rows', Math.ceil(rows / 8), 4, panels + firstRow * inputs * 4, served, rows, inputs);
-      if (columns !== 0) engine.run('pack_columns', inputs / 8, 4, columns, served, rows, inputs, outputs, firstRow);
+      const row = firstRow + first;
+      engine.run('pack_rows', Math.ceil(count / 8), 4, panels + row * inputs * 4, served, count, inputs);
+      if (columns !== 0) engine.run('pack_columns', inputs / 8, 4, columns, served, count, inputs, outputs, row);
     }
   }
 
-  /** Copies one tensor's packed forward values from another set of the same model. */
-  copy(name: string, from: PackedWeights): void {
+  /** Copies one tensor's packed forward values, or those of a part of its rows, from another set of the same model. */
+  copy(name: string, from: PackedWeights, part: RowRange = this.rowsOf(name)): void {
     const engine = this.#engine;
-    const { size } = this.#layout.get(name);
+    const { size, width, first, count } = this.#extent(name, part);
     const vector = this.#vectors.get(name);
-    if (vector !== undefined) engine.copy(vector, from.#vectors.get(name) ?? 0, size * 4);
-    if (name === 'model.embed_tokens.weight') engine.copy(this.embedding, from.embedding, size * 2);
+    if (vector !== undefined)
+      engine.copy(vector + first * width * 4, (from.#vectors.get(name) ?? 0) + first * width * 4, size * 4);
+    if (name === EMBEDDING)
+      engine.copy(this.embedding + first * width * 2, from.embedding + first * width * 2, size * 2);
     const sources = from.#matrices.get(name) ?? [];
-    for (const [index, { matrix, firstRow, rows }] of (this.#matrices.get(name) ?? []).entries()) {
-      const start = firstRow * matrix.inputs * 4;
+    for (const [index, { matrix, firstRow }] of (this.#matrices.get(name) ?? []).entries()) {
+      const start = (firstRow + first) * matrix.inputs * 4;
       engine.copy(
         matrix.panels + start,
         (sources[index]?.matrix.panels ?? 0) + start,
-        Math.ceil(rows / 8) * 8 * matrix.inputs * 4,
+        Math.ceil(count / 8) * 8 * matrix.inputs * 4,
       );
     }
   }
+
+  /**
+   * Reads rows of one tensor back out of the forms that the forward pass computes with, as the bf16 words that were written.
+   * Throws `engine-failed` when a value is no bf16, or two forms of the tensor differ.
+   */
+  read(name: string, part: RowRange, target: Uint16Array): void {
+    const engine = this.#engine;
+    const { size, width, first, count } = this.#extent(name, part);
+    const vector = this.#vectors.get(name);
+    let isRead = false;
+    if (vector !== undefined) {
+      const words = engine.i32(vector + first * width * 4, size);
+      for (let index = 0; index < size; index++) {
+        const word = words[index] ?? 0;
+        if ((word & 0xffff) !== 0) throw damaged(name);
+        target[index] = word >>> 16;
+      }
+      isRead = true;
+    }
+    if (name === EMBEDDING) {
+      const bytes = engine.bytes(this.embedding + first * width * 2, size * 2);
+      target.set(new Uint16Array(bytes.buffer, bytes.byteOffset, size));
+      isRead = true;
+    }
+    for (const { matrix, firstRow } of this.#matrices.get(name) ?? []) {
+      const { inputs, panels } = matrix;
+      const words = engine.i32(panels + (firstRow + first) * inputs * 4, Math.ceil(count / 8) * 8 * inputs);
+      for (let panel = 0; panel * 8 < count; panel++) {
+        const rows = Math.min(8, count - panel * 8);
+        for (let row = 0; row < rows; row++) {
+          let from = panel * 8 * inputs + row;
+          let to = (panel * 8 + row) * inputs;
+          for (let column = 0; column < inputs; column++, from += 8, to++) {
+            const word = words[from] ?? 0;
+            if ((word & 0xffff) !== 0 || (isRead && target[to] !== word >>> 16)) throw damaged(name);
+            target[to] = word >>> 16;
+          }
+        }
+      }
+      isRead = true;
+    }
+  }
+
+  /** All rows of a tensor; one of a single dimension has rows of one element. */
+  rowsOf(name: string): RowRange {
+    return { first: 0, count: this.#layout.get(name).shape[0] ?? 0 };
+  }
+
+  /** The tensor's rows in parts of about so many bf16 bytes; each begins where a panel does. */
+  *partsOf(name: string, partBytes: number): Generator<RowRange> {
+    const { count } = this.rowsOf(name);
+    const { width } = this.#extent(name, { first: 0, count });
+    const step = Math.max(8, Math.floor(partBytes / (width * 2 * 8)) * 8);
+    for (let first = 0; first < count; first += step) yield { first, count: Math.min(step, count - first) };
+  }
+
+  /** Bytes of a range of rows as they are served. */
+  byteRange(name: string, part: RowRange): { start: number; end: number } {
+    const { width, first, size } = this.#extent(name, part);
+    return { start: first * width * 2, end: (first * width + size) * 2 };
+  }
+
+  #extent(name: string, { first, count }: RowRange): RowRange & { readonly width: number; readonly size: number } {
+    const { size, shape } = this.#layout.get(name);
+    const width = size / (shape[0] ?? 1);
+    return { first, count, width, size: count * width };
+  }
+}
+
+function damaged(name: string): HoneError {
+  return new HoneError('engine-failed', `Tensor ${name} in the engine's memory is not what was loaded.`, {
+    cure: 'Replace the replica; if it happens again on this machine, test its memory.',
+  });
 }
 
 /** Cosines and sines for every position, [context][headDim / 2] each. */

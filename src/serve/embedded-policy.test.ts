@@ -169,9 +169,12 @@ describe('embedded policy', () => {
       exactVersion: policyVersion(0),
       onToken: () => begun.resolve(),
     });
-    const refused = expect(bound).rejects.toThrow(/version 1 was committed/);
+    const refused = expect(bound).rejects.toMatchObject({
+      code: 'version-not-ready',
+      message: expect.stringMatching(/never go back/u),
+    });
     await begun.promise;
-    await policy.commit(policyVersion(1));
+    await policy.commit(policyVersion(1), { drainMs: 0 });
     await refused;
     await expect(
       policy.generate({ tokens: prompt('x'), sampling: sampling(2), seed: 1, exactVersion: policyVersion(0) }),

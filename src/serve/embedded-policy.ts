@@ -1,7 +1,7 @@
 /**
  * The embedded engine as a Policy: a sampler in a thread of its own, so that serving HTTP never waits for a decode step.
- * It owns the thread's life, admission of requests, and weight commits. Invariants: each request settles exactly once;
- * a replica that broke fails every request, with its cause, until it is replaced.
+ * It owns the thread's life, the way of requests and tokens to and from it, and weight commits. Invariants: each request settles
+ * exactly once; a replica that broke fails every request, with its cause, until it is replaced.
  */
 import { Worker } from 'node:worker_threads';
 
@@ -9,27 +9,79 @@ import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../domain/policy.ts';
 import { fromPlainError } from './replica-protocol.ts';
-import type { FromReplica, ReplicaSetup, ReplicaStats, SubmitMessage, ToReplica } from './replica-protocol.ts';
+import type {
+  CommitMode,
+  FromReplica,
+  ReplicaSetup,
+  ReplicaStats,
+  StepMessage,
+  SubmitMessage,
+  ToReplica,
+} from './replica-protocol.ts';
+import { decodeKeptRows } from './wire/kept-set-code.ts';
 
-export type { ReplicaStats } from './replica-protocol.ts';
+export type { CommitMode, ReplicaStats } from './replica-protocol.ts';
 export type EmbeddedPolicyOptions = ReplicaSetup;
+
+/** A request whose tokens are taken as they come and not gathered. */
+export type StreamRequest = Omit<GenerateRequest, 'signal' | 'onToken' | 'session'>;
+
+/** Called in order, between two turns of the event loop, and never after `ended` settled. */
+export interface StreamSink {
+  /** The request may start, and this version was served when that was decided. */
+  admitted(version: PolicyVersion): void;
+  /** `kept` is the row in the kept-set code. */
+  token(drawn: {
+    readonly id: number;
+    readonly logprob: number;
+    readonly kept: Uint8Array;
+    readonly version: PolicyVersion;
+  }): void;
+}
+
+export type StreamEnd =
+  | {
+      readonly kind: 'ended';
+      readonly finish: Generation['finish'];
+      readonly cachedTokens: number;
+      readonly versionEnd: PolicyVersion;
+    }
+  /** `not-ready`: newer weights are asked for than are served; `passed`: older ones, which never come back here. */
+  | { readonly kind: 'refused'; readonly reason: 'not-ready' | 'passed'; readonly served: PolicyVersion };
+
+export interface ReplicaStream {
+  /** Rejects when the request makes no sense or the replica broke. */
+  readonly ended: Promise<StreamEnd>;
+  /** Ends it within a step; `ended` says `abort`. */
+  abort(): void;
+}
+
+export interface CommitOptions {
+  readonly mode?: CommitMode;
+  /** What the commit waits for is ended after this. */
+  readonly drainMs?: number;
+}
 
 interface Pending {
   readonly resolve: (message: FromReplica) => void;
   readonly reject: (error: HoneError) => void;
-  readonly onToken: ((id: number) => void) | undefined;
+  readonly sink: StreamSink | undefined;
 }
 
-/** Structured cloning copies the whole buffer behind a view, so views into larger buffers are copied first. */
+const DEFAULT_DRAIN_MS = 30_000;
+
+/** Structured cloning copies the whole buffer behind a view, so views into larger buffers are copied first; shared ones never are. */
 function ownBuffer<T extends Int32Array | Uint8Array>(array: T): T {
+  if (array.buffer instanceof SharedArrayBuffer || array.byteLength === array.buffer.byteLength) return array;
   // slice keeps the concrete array type; the generic hides it from the checker.
-  return array.byteLength === array.buffer.byteLength ? array : (array.slice() as T);
+  return array.slice() as T;
 }
 
 export class EmbeddedPolicy implements Policy {
   readonly #worker: Worker;
   readonly #pending = new Map<number, Pending>();
   readonly #outbox: ToReplica[] = [];
+  readonly #broken = Promise.withResolvers<HoneError>();
   #isFlushing = false;
   #nextTicket = 0;
   #version: PolicyVersion;
@@ -88,6 +140,11 @@ export class EmbeddedPolicy implements Policy {
     return this.#failure;
   }
 
+  /** Resolves with the failure once there is one; closing is one too. */
+  get broken(): Promise<HoneError> {
+    return this.#broken.promise;
+  }
+
   get contextLength(): number {
     return this.#contextLength;
   }
@@ -96,31 +153,25 @@ export class EmbeddedPolicy implements Policy {
     return this.#build;
   }
 
-  /** An aborted request resolves with what was drawn so far and finish `abort`. */
+  /** An aborted request resolves with what was drawn so far and finish `abort`. A version that is not served yet is waited for. */
   async generate(request: GenerateRequest): Promise<Generation> {
-    const { tokens, sampling, seed, minVersion, exactVersion, signal, onToken } = request;
-    if (tokens.length >= this.#contextLength)
-      throw new HoneError(
-        'context-too-small',
-        `The prompt has ${tokens.length} tokens, and the context holds ${this.#contextLength}.`,
-        { cure: 'Shorten the prompt, or use a model with a longer context.' },
-      );
+    const { exactVersion, signal, onToken } = request;
     if (signal?.aborted === true) throw new HoneError('aborted', 'The request was aborted before it was sent.');
-    const ticket = this.#nextTicket++;
-    const abort = (): void => this.#post({ type: 'abort', ticket });
+    const message = this.#submission(request, { unmet: 'wait', isStreamed: onToken !== undefined, isRecorded: true });
+    const abort = (): void => this.#post({ type: 'abort', ticket: message.ticket });
     signal?.addEventListener('abort', abort, { once: true });
     try {
-      const message: SubmitMessage = {
-        type: 'submit',
-        ticket,
-        tokens: ownBuffer(tokens),
-        sampling,
-        seed,
-        minVersion,
-        exactVersion,
-        isStreamed: onToken !== undefined,
-      };
-      const answer = await this.#ask(message, onToken);
+      const answer = await this.#ask(
+        message,
+        onToken === undefined
+          ? undefined
+          : {
+              admitted: () => undefined,
+              token: ({ id, logprob, kept, version }) =>
+                onToken(id, { logprob, kept: decodeKeptRows(kept)[0] ?? new Int32Array(0), version }),
+            },
+      );
+      if (answer.type === 'refused') throw versionPassed(exactVersion, answer.served);
       if (answer.type !== 'generated') throw unexpected(answer);
       return answer.generation;
     } finally {
@@ -128,16 +179,41 @@ export class EmbeddedPolicy implements Policy {
     }
   }
 
-  /** Takes the bf16 bytes of one tensor of the next version; what is served stays as it is. */
+  /** Hands each token to the sink and keeps none. A version that is not served is refused at once. Throws like `generate`. */
+  stream(request: StreamRequest, sink: StreamSink): ReplicaStream {
+    const message = this.#submission(request, { unmet: 'refuse', isStreamed: true, isRecorded: false });
+    const ended = this.#ask(message, sink).then((answer): StreamEnd => {
+      if (answer.type === 'refused') return { kind: 'refused', reason: answer.reason, served: answer.served };
+      if (answer.type !== 'generated') throw unexpected(answer);
+      const { generation, cachedTokens, versionEnd } = answer;
+      return { kind: 'ended', finish: generation.finish, cachedTokens, versionEnd };
+    });
+    return { ended, abort: () => this.#post({ type: 'abort', ticket: message.ticket }) };
+  }
+
+  /** Takes the bf16 bytes of one tensor of the next version, between decode steps; what is served stays as it is. Shared memory is read, not copied. */
   async stage(name: string, bytes: Uint8Array): Promise<void> {
     await this.#ask({ type: 'stage', ticket: this.#nextTicket++, name, bytes: ownBuffer(bytes) });
   }
 
-  /** Serves the staged tensors from the next decode step on. `pauseMs` is how long sampling stood still. */
-  async commit(version: PolicyVersion): Promise<{ pauseMs: number }> {
-    const answer = await this.#ask({ type: 'commit', ticket: this.#nextTicket++, version });
+  /**
+   * Serves the staged tensors from a decode step on. Before that, requests bound to the served version end (`quiesce`: all that
+   * have begun), new ones wait. `pauseMs` is how long sampling stood still. A second commit at the same time is refused.
+   */
+  async commit(
+    version: PolicyVersion,
+    { mode = 'in-place', drainMs = DEFAULT_DRAIN_MS }: CommitOptions = {},
+  ): Promise<{ pauseMs: number }> {
+    const answer = await this.#ask({ type: 'commit', ticket: this.#nextTicket++, version, mode, drainMs });
     if (answer.type !== 'committed') throw unexpected(answer);
     return { pauseMs: answer.pauseMs };
+  }
+
+  /** xxh3-128 of each tensor as the engine computes with it, read back out of its memory between decode steps. */
+  async servedChecksums(): Promise<ReadonlyMap<string, string>> {
+    const answer = await this.#ask({ type: 'checksums', ticket: this.#nextTicket++ });
+    if (answer.type !== 'checksums') throw unexpected(answer);
+    return answer.checksums;
   }
 
   /** Threads that compute; no result depends on it. */
@@ -163,10 +239,31 @@ export class EmbeddedPolicy implements Policy {
     await this.close();
   }
 
-  #ask(message: ToReplica, onToken?: (id: number) => void): Promise<FromReplica> {
+  #submission(request: StreamRequest, how: Pick<SubmitMessage, 'unmet' | 'isStreamed' | 'isRecorded'>): SubmitMessage {
+    const { tokens, sampling, seed, drawnBefore = 0, minVersion, exactVersion } = request;
+    if (tokens.length >= this.#contextLength)
+      throw new HoneError(
+        'context-too-small',
+        `The prompt has ${tokens.length} tokens, and the context holds ${this.#contextLength}.`,
+        { cure: 'Shorten the prompt, or use a model with a longer context.' },
+      );
+    return {
+      type: 'submit',
+      ticket: this.#nextTicket++,
+      tokens: ownBuffer(tokens),
+      sampling,
+      seed,
+      drawnBefore,
+      minVersion,
+      exactVersion,
+      ...how,
+    };
+  }
+
+  #ask(message: ToReplica, sink?: StreamSink): Promise<FromReplica> {
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
     return new Promise((resolve, reject) => {
-      this.#pending.set(message.ticket, { resolve, reject, onToken });
+      this.#pending.set(message.ticket, { resolve, reject, sink });
       this.#post(message);
     });
   }
@@ -184,11 +281,12 @@ export class EmbeddedPolicy implements Policy {
 
   #receive(message: FromReplica): void {
     switch (message.type) {
-      case 'tokens': {
-        const onToken = this.#pending.get(message.ticket)?.onToken;
-        if (onToken !== undefined) for (const id of message.ids) onToken(id);
+      case 'step':
+        this.#handOut(message);
         return;
-      }
+      case 'admitted':
+        this.#pending.get(message.ticket)?.sink?.admitted(message.version);
+        return;
       case 'committed':
         this.#version = message.version;
         break;
@@ -196,7 +294,9 @@ export class EmbeddedPolicy implements Policy {
         this.#break(fromPlainError(message.error));
         return;
       case 'failed':
+      case 'refused':
       case 'generated':
+      case 'checksums':
       case 'done':
       case 'stats':
       case 'ready':
@@ -212,11 +312,30 @@ export class EmbeddedPolicy implements Policy {
     else pending?.resolve(message);
   }
 
+  #handOut({ tickets, ids, logprobs, kept, keptOffsets, version }: StepMessage): void {
+    for (let index = 0; index < tickets.length; index++)
+      this.#pending.get(tickets[index] ?? -1)?.sink?.token({
+        id: ids[index] ?? -1,
+        logprob: logprobs[index] ?? Number.NaN,
+        kept: kept.subarray(keptOffsets[index], keptOffsets[index + 1]),
+        version,
+      });
+  }
+
   #break(error: HoneError): void {
     this.#failure ??= error;
     for (const pending of this.#pending.values()) pending.reject(this.#failure);
     this.#pending.clear();
+    this.#broken.resolve(this.#failure);
   }
+}
+
+function versionPassed(exactVersion: PolicyVersion | undefined, served: PolicyVersion): HoneError {
+  return new HoneError(
+    'version-not-ready',
+    `Version ${exactVersion} was asked for and version ${served} is served; versions never go back.`,
+    { cure: 'Ask again without a fixed version, or for the one that is served.' },
+  );
 }
 
 function unexpected(answer: FromReplica): HoneError {

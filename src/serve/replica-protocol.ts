@@ -1,6 +1,7 @@
 /**
- * What an embedded policy and its replica thread say to each other. Both sides send lists, one a turn of their loop.
- * Every message to the replica that changes something carries a ticket that comes back once.
+ * What an embedded policy and its replica thread say to each other. Both sides send lists, one a turn of their loop. Every message
+ * to the replica carries a ticket, and each ticket is answered once at its end. Tokens of one decode step travel in one message,
+ * kept sets in the kept-set code, whatever the number of requests.
  */
 import { HoneError } from '../domain/errors.ts';
 import type { HoneErrorCode } from '../domain/errors.ts';
@@ -17,10 +18,12 @@ export interface ReplicaSetup {
   readonly slots: number;
   readonly contextLength?: number;
   readonly prefillChunk?: number;
+  /** What a commit does with the cached rows of requests that have drawn. Default `keep`. */
+  readonly inFlight?: 'keep' | 'recompute';
 }
 
 export interface ReplicaStats {
-  /** Requests being sampled, and those that wait for a version. */
+  /** Requests being sampled, and those that wait: for a slot, a version or the end of a commit. */
   readonly running: number;
   readonly waiting: number;
   readonly sampledTokens: number;
@@ -38,27 +41,73 @@ export interface SubmitMessage {
   readonly tokens: Int32Array;
   readonly sampling: Sampling;
   readonly seed: number;
+  readonly drawnBefore: number;
   readonly minVersion: PolicyVersion | undefined;
   readonly exactVersion: PolicyVersion | undefined;
+  /** A version that is not served yet: wait for it, or be refused at once. */
+  readonly unmet: 'wait' | 'refuse';
   /** Send tokens as they are drawn. */
   readonly isStreamed: boolean;
+  /** Send all of them at the end. */
+  readonly isRecorded: boolean;
+}
+
+/** Which requests end before a commit: those bound to the served version, or all that have begun. */
+export type CommitMode = 'in-place' | 'quiesce';
+
+export interface CommitMessage {
+  readonly type: 'commit';
+  readonly ticket: number;
+  readonly version: PolicyVersion;
+  readonly mode: CommitMode;
+  /** Requests that the commit waits for are ended after this. */
+  readonly drainMs: number;
 }
 
 export type ToReplica =
   | SubmitMessage
+  | CommitMessage
   | { readonly type: 'abort'; readonly ticket: number }
   | { readonly type: 'stage'; readonly ticket: number; readonly name: string; readonly bytes: Uint8Array }
-  | { readonly type: 'commit'; readonly ticket: number; readonly version: PolicyVersion }
+  | { readonly type: 'checksums'; readonly ticket: number }
   | { readonly type: 'threads'; readonly ticket: number; readonly threads: number }
   | { readonly type: 'stats'; readonly ticket: number }
   | { readonly type: 'close'; readonly ticket: number };
 
+/** Tokens of one decode step, one a request. */
+export interface StepMessage {
+  readonly type: 'step';
+  readonly version: PolicyVersion;
+  readonly tickets: Int32Array;
+  readonly ids: Int32Array;
+  readonly logprobs: Float32Array;
+  /** Kept rows, each in the kept-set code, those of request i at [keptOffsets[i], keptOffsets[i + 1]). */
+  readonly kept: Uint8Array;
+  readonly keptOffsets: Int32Array;
+}
+
 export type FromReplica =
   | { readonly type: 'ready'; readonly contextLength: number; readonly build: 'plain' | 'fma' }
-  | { readonly type: 'tokens'; readonly ticket: number; readonly ids: readonly number[] }
-  | { readonly type: 'generated'; readonly ticket: number; readonly generation: Generation }
+  | StepMessage
+  /** The request may start; said in the turn in which its version was checked. */
+  | { readonly type: 'admitted'; readonly ticket: number; readonly version: PolicyVersion }
+  /** Not admitted, or ended by a commit: `not-ready` may be met later, `passed` never here. */
+  | {
+      readonly type: 'refused';
+      readonly ticket: number;
+      readonly reason: 'not-ready' | 'passed';
+      readonly served: PolicyVersion;
+    }
+  | {
+      readonly type: 'generated';
+      readonly ticket: number;
+      readonly generation: Generation;
+      readonly cachedTokens: number;
+      readonly versionEnd: PolicyVersion;
+    }
   | { readonly type: 'done'; readonly ticket: number }
   | { readonly type: 'committed'; readonly ticket: number; readonly version: PolicyVersion; readonly pauseMs: number }
+  | { readonly type: 'checksums'; readonly ticket: number; readonly checksums: ReadonlyMap<string, string> }
   | { readonly type: 'stats'; readonly ticket: number; readonly stats: ReplicaStats }
   | { readonly type: 'failed'; readonly ticket: number; readonly error: PlainError }
   | { readonly type: 'broken'; readonly error: PlainError };
