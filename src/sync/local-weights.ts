@@ -22,6 +22,8 @@ export interface LocalWeights extends AsyncDisposable {
   readonly tensors: TensorPlaces;
   /** One change at a time. `whole`: every tensor will be written (an anchor). In a folder the dirty mark is on the disk when this resolves. */
   beginChange(options: { readonly whole: boolean; readonly signal?: AbortSignal }): Promise<WeightChange>;
+  /** Brings back the model that everything booted from, whatever is held; only where its bytes are still at hand. */
+  restoreBoot?(options?: { readonly signal?: AbortSignal | undefined }): Promise<void>;
   close(): Promise<void>;
 }
 
