@@ -2,9 +2,10 @@
 import { describe, expect, it } from 'vitest';
 
 import { createFaultPlan, describeFault } from '../bench/chaos-sync/fault-plan.ts';
-import { parseLog, type FleetRecord } from '../bench/chaos-sync/fleet-record.ts';
+import type { FleetRecord } from '../bench/chaos-sync/fleet-record.ts';
 import { findBreaches } from '../bench/chaos-sync/invariants.ts';
 import { perturbedWeights } from '../bench/chaos-sync/perturbed-weights.ts';
+import { parseLog } from '../examples/three-clusters/event-log.ts';
 
 type Line = Record<string, unknown>;
 

@@ -2,7 +2,8 @@
  * What must hold of a fleet whatever happens to it, checked over the record of one run. Pure: the same record gives the same
  * verdict. Each invariant has a name, and a breach comes with a sentence and the lines that show it.
  */
-import { idsIn, numberIn, spansIn, textIn, type FleetRecord, type LogLine } from './fleet-record.ts';
+import { numberIn, textIn, type LogLine } from '../../examples/three-clusters/event-log.ts';
+import { idsIn, spansIn, type FleetRecord } from './fleet-record.ts';
 
 export const INVARIANTS = {
   'true-bytes': 'every token was sampled from the bytes of the version that it claims',
