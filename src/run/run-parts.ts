@@ -2,13 +2,18 @@
  * The parts of one run, wired: trainer restored to the newest checkpoint, publisher and replica at its version, buffer
  * open. Invariant: a checkpoint whose version was not published is published here, so that both are at the same step.
  */
+import { join } from 'node:path';
+
 import { openPolicyStack } from './policy-stack.ts';
 import type { PolicyStack } from './policy-stack.ts';
 import type { RunFolder } from './run-folder.ts';
 import type { RunInputs, RunObserver } from './run-inputs.ts';
+import { servedBytes, servedPlaces } from './served-places.ts';
 import { HoneError } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
 import { RolloutBuffer } from '../rollout/buffer.ts';
+import { CodecPool } from '../sync/delta/codec-pool.ts';
+import { MemoryWeights } from '../sync/memory-weights.ts';
 import { FileStore } from '../sync/store/file-store.ts';
 import { Publisher } from '../sync/publisher.ts';
 import { ReplicaReconciler } from '../sync/reconciler.ts';
@@ -63,12 +68,18 @@ export async function openRunParts({
     const checkpoint = folder.checkpoints().at(-1) ?? 0;
     if (checkpoint > 0) await trainer.restore(folder.checkpointPath(checkpoint));
     const store = await FileStore.open(folder.weightsPath);
+    const codec = await CodecPool.start({ threads: config.engine.threads });
+    closers.push(() => codec.close());
     const publisher = await Publisher.open(store, {
       runId: config.name,
       bootVersion: policyVersion(0),
-      bootWeights: model.served,
+      bootWeights: servedPlaces(model.served, model.shapes),
+      codec,
+      encoding: 'sparse',
       anchorEvery: config.weights.anchorEvery,
+      now,
     });
+    closers.push(() => publisher.close());
     if (publisher.version > checkpoint)
       throw new HoneError(
         'run-config-changed',
@@ -76,8 +87,8 @@ export async function openRunParts({
         { cure: 'Put the missing checkpoint back, or start a new run from the published weights.' },
       );
     // Killed between checkpoint and publication: the version is published now.
-    if (publisher.version < checkpoint) await publisher.publish(await trainer.served(), model.shapes);
-    const served = publisher.tensors;
+    if (publisher.version < checkpoint) await publisher.publish(servedPlaces(await trainer.served(), model.shapes));
+    const served = servedBytes(publisher.tensors);
     const stack = await openPolicyStack({
       model,
       served,
@@ -87,7 +98,19 @@ export async function openRunParts({
       now,
     });
     closers.push(() => stack.close());
-    const reconciler = new ReplicaReconciler(store, stack.policy, { baseWeights: served, runId: config.name, now });
+    const isBoot = publisher.version === 0;
+    const weights = await MemoryWeights.copyOf(
+      publisher.tensors,
+      { runId: isBoot ? undefined : config.name, version: publisher.version },
+      { codec },
+    );
+    const reconciler = new ReplicaReconciler(store, stack.policy, {
+      codec,
+      weights,
+      cacheDirectory: join(folder.weightsPath, '.fetched'), // Of no use to a store of files, whose objects are read in place.
+      runId: config.name,
+      now,
+    });
     const buffer = RolloutBuffer.open(folder.bufferPath);
     closers.push(() => buffer.close());
     return { ...inputs, folder, observer, now, checkpoint, stack, trainer, publisher, reconciler, buffer, close };

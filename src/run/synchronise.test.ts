@@ -4,12 +4,15 @@ import { join } from 'node:path';
 
 import { afterEach, beforeEach, expect, test } from 'vitest';
 
+import { servedPlaces } from './served-places.ts';
 import { synchronise } from './synchronise.ts';
 import type { SyncRetry } from './synchronise.ts';
 import { policyVersion } from '../domain/ids.ts';
+import { CodecPool } from '../sync/delta/codec-pool.ts';
 import { FileStore } from '../sync/store/file-store.ts';
 import { Publisher } from '../sync/publisher.ts';
 import { ReplicaReconciler } from '../sync/reconciler.ts';
+import type { TensorPlaces } from '../sync/tensor-place.ts';
 
 let directory = '';
 beforeEach(() => {
@@ -19,10 +22,19 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
 const shapes = new Map([['w', [64]]]);
 const weights = (value: number): Map<string, Uint8Array> => new Map([['w', new Uint8Array(128).fill(value)]]);
+const placed = (value: number): TensorPlaces => servedPlaces(weights(value), shapes);
 
 test('a published version reaches the replica; one that is damaged ends with the cause, and the replica keeps what it had', async () => {
   const store = await FileStore.open(directory);
-  const boot = { runId: 'r', bootVersion: policyVersion(0), bootWeights: weights(0), anchorEvery: 9 };
+  await using codec = await CodecPool.start({ threads: 1 });
+  const boot = {
+    runId: 'r',
+    bootVersion: policyVersion(0),
+    bootWeights: placed(0),
+    codec,
+    encoding: 'xor' as const,
+    anchorEvery: 9,
+  };
   const publisher = await Publisher.open(store, boot);
   const replica = {
     version: policyVersion(0),
@@ -42,12 +54,12 @@ test('a published version reaches the replica; one that is damaged ends with the
       onRetry: (retry) => retries.push(retry),
     });
 
-  await publisher.publish(weights(1), shapes);
+  await publisher.publish(placed(1));
   expect(await bring()).toBe(0.5);
   expect(await bring()).toBeUndefined();
   expect(retries).toEqual([]);
 
-  await publisher.publish(weights(2), shapes);
+  await publisher.publish(placed(2));
   const folder = join(directory, 'r', 'weight_v000002');
   const file = readdirSync(folder).find((name) => name.endsWith('.safetensors')) ?? '';
   const bytes = readFileSync(join(folder, file));

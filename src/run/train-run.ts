@@ -14,6 +14,7 @@ import type { RunInputs, RunObserver } from './run-inputs.ts';
 import { openRunParts } from './run-parts.ts';
 import type { RunParts } from './run-parts.ts';
 import { isScored, scoredRollout } from './scored-rollout.ts';
+import { servedPlaces } from './served-places.ts';
 import { stepMetrics, withSynchronisation } from './step-metrics.ts';
 import type { ObservedLookups } from './step-metrics.ts';
 import { recoverStepRecord, writeStepRecord } from './step-record.ts';
@@ -175,7 +176,7 @@ async function trainSteps(
       });
       await trainer.save(folder.checkpointPath(step));
       const saved = now();
-      const published = await publisher.publish(await trainer.served(), model.shapes);
+      const published = await publisher.publish(servedPlaces(await trainer.served(), model.shapes));
       const pauseMs = await synchronise({
         reconciler,
         published: publisher.version,

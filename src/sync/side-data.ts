@@ -55,11 +55,13 @@ export class SideDataStore {
         { cure: 'Store it as several objects, such as one a segment.' },
       );
     const key = `${sideDataPrefix(this.#runId)}${versionName(version)}/${sha256(content)}`;
-    const frame = await compress(content, {
+    // The size of the content then stands in the frame's header, for readers of other libraries.
+    const frameOptions = {
       chunkSize: CHUNK_BYTES,
       pledgedSrcSize: content.byteLength,
       params: { [constants.ZSTD_c_compressionLevel]: 1 },
-    });
+    };
+    const frame = await compress(content, frameOptions);
     // Another build of zstd may have made other bytes of the same content: then those must prove good.
     if ((await this.#store.putObject(key, bodyOf(frame), options)) === 'different') await this.get(key, options);
     return key;
