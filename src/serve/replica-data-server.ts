@@ -1,0 +1,395 @@
+/**
+ * The data port of a replica: `POST /generate` and nothing else. It owns admission at the door (token, gate, queue bound, request
+ * ids) and the life of each reply. Invariants: a refusal comes before the first event and says what to do; a request whose client
+ * has gone is aborted in the engine within a step; two requests of one id never run at once.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+
+import { HoneError, reasonOf } from '../domain/errors.ts';
+import type { PolicyVersion } from '../domain/ids.ts';
+import type { SideDataStore } from '../sync/side-data.ts';
+import type { EmbeddedPolicy, ReplicaStream, StreamEnd } from './embedded-policy.ts';
+import { storeKeptSets } from './replica-kept-sets.ts';
+import type { ReplicaMetrics, RequestOutcome } from './replica-metrics.ts';
+import { ReplicaReply } from './replica-reply.ts';
+import { requireTokenBeyondLoopback, type BearerToken } from './service/bearer-token.ts';
+import { errorBody, listen } from './service/control-server.ts';
+import type { ServiceLog } from './service/service-log.ts';
+import { EventWriter } from './wire/event-writer.ts';
+import { decodeGenerateRequest, type DecodedGenerateRequest } from './wire/generate-request.ts';
+import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from './wire/generate-wire.ts';
+
+export interface DataServerOptions {
+  readonly policy: EmbeddedPolicy;
+  /** The value of the replica's header: its id and boot id. */
+  readonly name: string;
+  readonly host: string;
+  readonly port: number;
+  readonly token: BearerToken | undefined;
+  /** Whether requests are taken now, and why not. */
+  readonly gate: () => { readonly ready: boolean; readonly reason?: string };
+  /** Requests that are sampled or wait, at most; more are told to come back. */
+  readonly maxActive: number;
+  readonly maxPendingBytes?: number;
+  readonly stallMs?: number;
+  /** A request asked for a version that is not served yet. */
+  readonly onVersionMissing: () => void;
+  /** Where kept sets go that a request wants stored; undefined = such requests are refused. */
+  readonly sideData: () => SideDataStore | undefined;
+  readonly metrics: ReplicaMetrics;
+  readonly log: ServiceLog;
+  /** Milliseconds of a clock that only goes forward. */
+  readonly now: () => number;
+  readonly newRequestId: () => string;
+}
+
+export const VERSION_NOT_READY = 'WeightVersionNotReady';
+/** Reading a body of a request, and the side data of a reply, must end. */
+const BODY_DEADLINE_MS = 30_000;
+const SIDE_DATA_DEADLINE_MS = 60_000;
+const CONFLICT = 409;
+const HEADER_VERSION = 'x-hone-version';
+const REQUEST_ID = /^[\w.:-]{1,128}$/u;
+
+/** A refusal before the first event. */
+class Refusal extends Error {
+  readonly status: number;
+  readonly outcome: RequestOutcome;
+  readonly body: ReturnType<typeof errorBody>;
+
+  constructor(status: number, outcome: RequestOutcome, body: ReturnType<typeof errorBody>) {
+    super(body.error.message);
+    this.status = status;
+    this.outcome = outcome;
+    this.body = body;
+  }
+}
+
+export class ReplicaDataServer {
+  readonly url: string;
+  readonly #options: DataServerOptions;
+  readonly #server: Server;
+  readonly #writer = new EventWriter();
+  readonly #active = new Map<string, ReplicaStream | undefined>();
+  #onIdle: (() => void) | undefined;
+
+  private constructor(server: Server, url: string, options: DataServerOptions) {
+    this.#server = server;
+    this.url = url;
+    this.#options = options;
+    server.on('request', (request, response) => void this.#answer(request, response));
+    // Routers keep connections for long; whoever closes first must not be us in the middle of their next request.
+    server.keepAliveTimeout = 120_000;
+  }
+
+  static async start(options: DataServerOptions): Promise<ReplicaDataServer> {
+    const { host, port, token } = options;
+    requireTokenBeyondLoopback('replica', host, token);
+    const server = createServer();
+    return new ReplicaDataServer(server, await listen(server, { service: 'replica', host, port }), options);
+  }
+
+  /** Requests that are sampled or wait. */
+  get active(): number {
+    return this.#active.size;
+  }
+
+  /** Resolves when no request is left, or when the signal fires. The gate must be closed. */
+  async drained(signal: AbortSignal): Promise<void> {
+    if (this.#active.size === 0 || signal.aborted) return;
+    await new Promise<void>((resolve) => {
+      this.#onIdle = resolve;
+      signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+  }
+
+  /** Cuts what is left; readers see a stream without its last event. */
+  async close(): Promise<void> {
+    for (const stream of this.#active.values()) stream?.abort();
+    await new Promise<void>((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeAllConnections();
+    });
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { metrics, name, gate } = this.#options;
+    try {
+      await this.#generate(request, response);
+    } catch (error) {
+      const refusal = error instanceof Refusal ? error : refusalOf(error);
+      metrics.ended(refusal.outcome);
+      if (response.headersSent || response.destroyed) {
+        response.destroy();
+        return;
+      }
+      const body = JSON.stringify(refusal.body);
+      response.writeHead(refusal.status, {
+        'content-type': 'application/json',
+        'content-length': Buffer.byteLength(body),
+        [REPLICA_HEADER]: name,
+        ...(refusal.status === GENERATE_STATUS.busy || refusal.status === GENERATE_STATUS.unavailable
+          ? { 'retry-after': '1' }
+          : {}),
+        // A body that was not read to its end would be taken for the next request.
+        ...(request.complete && gate().ready ? {} : { connection: 'close' }),
+      });
+      response.end(body);
+    }
+  }
+
+  async #generate(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { token, gate, maxActive, newRequestId, policy, sideData } = this.#options;
+    if (token?.accepts(request.headers.authorization) === false)
+      throw new Refusal(
+        GENERATE_STATUS.unauthorized,
+        'unauthorized',
+        errorBody('unauthorized', 'The replica does not know this bearer token.'),
+      );
+    if (request.url !== GENERATE_PATH || request.method !== 'POST')
+      throw new Refusal(404, 'invalid', errorBody('not_found', `The replica serves only POST ${GENERATE_PATH} here.`));
+    const door = gate();
+    if (!door.ready)
+      throw new Refusal(
+        GENERATE_STATUS.unavailable,
+        'unavailable',
+        errorBody('unavailable', `The replica takes no requests: ${door.reason ?? 'it is not ready'}.`),
+      );
+    if (this.#active.size >= maxActive)
+      throw new Refusal(
+        GENERATE_STATUS.busy,
+        'busy',
+        errorBody('busy', `The replica has ${this.#active.size} requests, as many as it may.`),
+      );
+    const id = requestId(request) ?? newRequestId();
+    if (this.#active.has(id))
+      throw new Refusal(
+        CONFLICT,
+        'duplicate',
+        errorBody('RequestRunning', `Request ${id} is running; an id names one request.`),
+      );
+    this.#active.set(id, undefined);
+    this.#options.metrics.active.set(this.#active.size);
+    try {
+      const body = decodeGenerateRequest(await readBody(request, policy.contextLength * 6 + 65_536));
+      if (body.keptSets === 'store' && sideData() === undefined)
+        throw new HoneError(
+          'invalid-config',
+          'request.keptSets is "store", and this replica has no store to put them.',
+          {
+            cure: 'Ask for keptSets: "inline", or start the replica with --store.',
+          },
+        );
+      if (response.destroyed) throw new HoneError('aborted', 'The client has gone.');
+      await this.#sample(id, body, response);
+    } finally {
+      this.#active.delete(id);
+      this.#options.metrics.active.set(this.#active.size);
+      if (this.#active.size === 0) this.#onIdle?.();
+    }
+  }
+
+  async #sample(id: string, body: DecodedGenerateRequest, response: ServerResponse): Promise<void> {
+    const { policy, name, metrics, now, log, maxPendingBytes = 16 << 20, stallMs = 60_000 } = this.#options;
+    const started = now();
+    let lastTokenMs: number | undefined;
+    let versionStart: PolicyVersion | undefined;
+    let lost: string | undefined;
+    let stream: ReplicaStream | undefined;
+    const reply = new ReplicaReply({
+      response,
+      writer: this.#writer,
+      keptSets: body.keptSets,
+      maxPendingBytes,
+      stallMs,
+      onLost: (reason) => {
+        lost = reason;
+        stream?.abort();
+      },
+    });
+    const { tokens, sampling, seed, drawnBefore, minVersion, exactVersion } = body;
+    stream = policy.stream(
+      {
+        tokens,
+        sampling,
+        seed,
+        drawnBefore,
+        ...(minVersion === undefined ? {} : { minVersion }),
+        ...(exactVersion === undefined ? {} : { exactVersion }),
+      },
+      {
+        admitted: (version) => {
+          versionStart = version;
+          response.writeHead(200, {
+            'content-type': 'text/event-stream',
+            'cache-control': 'no-store',
+            [REPLICA_HEADER]: name,
+            [HEADER_VERSION]: String(version),
+          });
+          response.flushHeaders();
+        },
+        token: (drawn) => {
+          const at = now();
+          if (lastTokenMs === undefined) metrics.firstToken.observe((at - started) / 1000);
+          else metrics.tokenGap.observe((at - lastTokenMs) / 1000);
+          lastTokenMs = at;
+          reply.token(drawn);
+        },
+      },
+    );
+    this.#active.set(id, stream);
+    if (lost !== undefined) stream.abort();
+    let end: StreamEnd;
+    try {
+      end = await stream.ended;
+    } catch (error) {
+      if (versionStart === undefined) throw error;
+      // The status line is out: what came is good, and the last event says that no more comes.
+      reply.end({
+        type: 'error',
+        code: error instanceof HoneError ? error.code : 'engine-failed',
+        message: reasonOf(error),
+      });
+      this.#ended(id, body, { reply, finish: 'failed', started });
+      return;
+    }
+    if (end.kind === 'refused') {
+      if (versionStart === undefined) throw this.#versionRefusal(end, body);
+      reply.end({ type: 'error', code: 'version-not-ready', message: versionSentence(end, body) });
+      this.#ended(id, body, { reply, finish: 'failed', started });
+      return;
+    }
+    const { finish, cachedTokens, versionEnd } = end;
+    metrics.cachedTokens.inc(cachedTokens);
+    if (lost === undefined) {
+      const keptObject = await this.#storeKept(reply, body, versionEnd);
+      if (keptObject instanceof Error)
+        reply.end({
+          type: 'error',
+          code: 'store-failed',
+          message: `The kept sets were not stored: ${keptObject.message}`,
+        });
+      else
+        reply.end({
+          type: 'end',
+          finish,
+          versionStart: versionStart ?? versionEnd,
+          versionEnd,
+          tokens: reply.tokens,
+          cachedTokens,
+          ...(keptObject === undefined ? {} : { keptObject }),
+        });
+    } else log.append({ event: 'client-lost', request: id, reason: lost });
+    this.#ended(id, body, { reply, finish, started });
+  }
+
+  async #storeKept(
+    reply: ReplicaReply,
+    { keptSets }: DecodedGenerateRequest,
+    version: PolicyVersion,
+  ): Promise<string | Error | undefined> {
+    const sideData = keptSets === 'store' ? this.#options.sideData() : undefined;
+    if (sideData === undefined || reply.tokens === 0) return undefined;
+    try {
+      const signal = AbortSignal.timeout(SIDE_DATA_DEADLINE_MS);
+      return await storeKeptSets(sideData, { version, coded: reply.gatheredKept, signal });
+    } catch (error) {
+      return error instanceof Error ? error : new Error(String(error));
+    }
+  }
+
+  #ended(
+    id: string,
+    { tokens, session }: DecodedGenerateRequest,
+    {
+      reply,
+      finish,
+      started,
+    }: { reply: ReplicaReply; finish: 'stop' | 'length' | 'abort' | 'failed'; started: number },
+  ): void {
+    const { metrics, now, log } = this.#options;
+    metrics.ended(finish);
+    metrics.tokens.inc(reply.tokens);
+    metrics.promptTokens.inc(tokens.length);
+    metrics.request.observe((now() - started) / 1000);
+    log.append({
+      event: 'generate-end',
+      request: id,
+      session,
+      promptTokens: tokens.length,
+      tokens: reply.tokens,
+      versions: reply.versions,
+      finish,
+      ms: now() - started,
+    });
+  }
+
+  #versionRefusal(end: Extract<StreamEnd, { kind: 'refused' }>, body: DecodedGenerateRequest): Refusal {
+    if (end.reason === 'not-ready') this.#options.onVersionMissing();
+    const { error } = errorBody(VERSION_NOT_READY, versionSentence(end, body));
+    const named = { error: { ...error, served: end.served } };
+    return new Refusal(GENERATE_STATUS.versionNotReady, 'version', named);
+  }
+}
+
+function versionSentence(
+  { reason, served }: Extract<StreamEnd, { kind: 'refused' }>,
+  { minVersion, exactVersion }: DecodedGenerateRequest,
+): string {
+  const asked = exactVersion === undefined ? `Version ${minVersion} or newer` : `Version ${exactVersion}`;
+  return reason === 'passed'
+    ? `${asked} was asked for and version ${served} is served; versions never go back.`
+    : `${asked} was asked for and version ${served} is served; the replica looks for a newer one now.`;
+}
+
+function requestId(request: IncomingMessage): string | undefined {
+  const id = request.headers[REQUEST_ID_HEADER];
+  if (id === undefined) return undefined;
+  if (typeof id === 'string' && REQUEST_ID.test(id)) return id;
+  throw new HoneError('invalid-config', `${REQUEST_ID_HEADER} is ${JSON.stringify(id)}, not the name of a request.`, {
+    cure: 'Use 1 to 128 letters, digits, dots, colons, hyphens or underscores.',
+  });
+}
+
+async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  const declared = Number(request.headers['content-length'] ?? 0);
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  const timer = setTimeout(() => request.destroy(), BODY_DEADLINE_MS);
+  try {
+    if (declared <= maxBytes)
+      // Whoever sends too much still gets its answer.
+      for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+        // Without an encoding chunks of a request are buffers.
+        chunks.push(chunk as Buffer);
+        bytes += (chunk as Buffer).length;
+        if (bytes > maxBytes) break;
+      }
+  } finally {
+    clearTimeout(timer);
+  }
+  if (declared > maxBytes || bytes > maxBytes)
+    throw new HoneError(
+      'invalid-config',
+      `The body has more than ${maxBytes} bytes, more than a request of this model can.`,
+      {
+        cure: 'Send a prompt that fits into the context.',
+      },
+    );
+  return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
+}
+
+function refusalOf(error: unknown): Refusal {
+  if (!(error instanceof HoneError))
+    return new Refusal(GENERATE_STATUS.unavailable, 'failed', errorBody('engine-failed', reasonOf(error)));
+  const message = error.cure === undefined ? error.message : `${error.message} ${error.cure}`;
+  switch (error.code) {
+    case 'invalid-config':
+    case 'context-too-small':
+      return new Refusal(GENERATE_STATUS.invalid, 'invalid', errorBody(error.code, message));
+    case 'aborted':
+      return new Refusal(499, 'abort', errorBody(error.code, message));
+    default:
+      return new Refusal(GENERATE_STATUS.unavailable, 'failed', errorBody(error.code, message));
+  }
+}
