@@ -131,26 +131,32 @@ class BlockWriter {
   }
 }
 
+/** What zstd spends on a symbol in a frame's table, about. */
+const TABLE_BITS_A_SYMBOL = 5;
+
 /**
- * The shift that makes the gaps cheapest, from how many there are of each bit length: `shift` raw bits each, and for the bytes above
- * them the entropy of their bit length, the bits below its leading one, and the escapes.
+ * The shift that makes the gaps cheapest, from how many there are of each bit length: `shift` raw bits each; for the bytes above them the
+ * entropy of their bit length and the bits below its leading one, at least one bit a byte; the escapes; and the table of symbols.
  */
 export function cheapestShift(lengths: Uint32Array, gaps: number): number {
+  const longest = lengths.findLastIndex((count) => count > 0);
   let best = 0;
   let bestBits = Infinity;
-  for (let shift = 0; shift <= 24; shift++) {
-    let bits = shift * gaps;
+  for (let shift = 0; shift <= Math.max(0, longest); shift++) {
     let zeros = 0;
-    for (let length = 0; length <= 32; length++) {
+    let highBits = 0;
+    for (let length = 0; length <= longest; length++) {
       const count = lengths[length] ?? 0;
-      if (length <= shift) zeros += count;
+      const above = length - shift;
+      if (above <= 0) zeros += count;
       else if (count > 0) {
-        const highBits = length - shift;
-        const escapes = highBits <= 8 ? 0 : (0.75 * 2 ** highBits) / 255;
-        bits += count * (Math.log2(gaps / count) + highBits - 1 + escapes * 4);
+        const escapes = above <= 8 ? 0 : (0.75 * 2 ** above) / 255;
+        highBits += count * (Math.log2(gaps / count) + above - 1 + escapes * 4);
       }
     }
-    if (zeros > 0) bits += zeros * Math.log2(gaps / zeros);
+    if (zeros > 0) highBits += zeros * Math.log2(gaps / zeros);
+    const tableBits = TABLE_BITS_A_SYMBOL * Math.min(256, 2 ** Math.max(0, longest - shift));
+    const bits = shift * gaps + Math.max(gaps, highBits) + tableBits;
     if (bits < bestBits) {
       best = shift;
       bestBits = bits;

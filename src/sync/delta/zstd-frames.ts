@@ -25,18 +25,28 @@ const STREAM_WINDOW_LOG = 23;
 /** Frames of planes are at most 2^18 bytes. */
 const PLANE_WINDOW_LOG = 18;
 
+/**
+ * Planes are nearly memoryless: entropy coding is all there is to gain, and the short matches that zstd finds by chance in a small
+ * alphabet cost more than they save. Long matches and few places to look for them leave the coding of literals.
+ */
+const PLANE_PARAMETERS = {
+  [constants.ZSTD_c_compressionLevel]: 1,
+  [constants.ZSTD_c_minMatch]: 7,
+  [constants.ZSTD_c_hashLog]: 6,
+};
+
 interface FrameOptions extends ZstdOptions {
   /** Makes the frame's header tell its size; the types of Node leave it out. */
   readonly pledgedSrcSize: number;
 }
 
-function frameOptions(sizeBytes: number, chunkSize: number): FrameOptions {
-  return { chunkSize, pledgedSrcSize: sizeBytes, params: { [constants.ZSTD_c_compressionLevel]: 1 } };
-}
-
 /** One frame of a plane, or `undefined` when compression does not make it smaller. */
 export function compressPlane(plane: Uint8Array): Uint8Array | undefined {
-  const frame = zstdCompressSync(plane, frameOptions(plane.byteLength, Math.max(64, plane.byteLength)));
+  const frame = zstdCompressSync(plane, {
+    chunkSize: Math.max(64, plane.byteLength),
+    pledgedSrcSize: plane.byteLength,
+    params: PLANE_PARAMETERS,
+  } satisfies FrameOptions as ZstdOptions);
   return frame.byteLength < plane.byteLength ? frame : undefined;
 }
 
@@ -65,7 +75,11 @@ export class ZstdFrameWriter {
   readonly #end: Promise<void>;
 
   constructor(sizeBytes: number) {
-    this.#stream = createZstdCompress(frameOptions(sizeBytes, CHUNK_BYTES));
+    this.#stream = createZstdCompress({
+      chunkSize: CHUNK_BYTES,
+      pledgedSrcSize: sizeBytes,
+      params: { [constants.ZSTD_c_compressionLevel]: 1 },
+    } satisfies FrameOptions as ZstdOptions);
     this.#stream.on('data', (bytes: Buffer) => this.#blob.append(bytes));
     this.#end = finished(this.#stream);
     // Told by `write` or `finish`; until one of them waits, a failure must not count as unhandled.
