@@ -12,10 +12,12 @@ import { fileURLToPath } from 'node:url';
 import { readLogs, type LogLine } from '../../examples/three-clusters/event-log.ts';
 import { Fleet } from '../../examples/three-clusters/fleet.ts';
 import { ServiceProcess } from '../../examples/three-clusters/service-process.ts';
-import { createRandom, deriveSeed, policyVersion } from '../../src/domain/ids.ts';
+import { createRandom, deriveSeed } from '../../src/domain/ids.ts';
 import { parseModelConfig } from '../../src/model/config.ts';
 import { RolloutBuffer } from '../../src/rollout/buffer.ts';
 import { ServiceLog } from '../../src/serve/service/service-log.ts';
+import { HttpTransport } from '../../src/serve/router/http-transport.ts';
+import { RemotePolicy } from '../../src/serve/router/remote-policy.ts';
 import { readModelFolder } from '../../src/tensor/hugging-face-folder.ts';
 import { CLOCK_FILE_VARIABLE } from './clock-shift.ts';
 import { mountSmallDisk, type SmallDisk } from './disk-faults.ts';
@@ -26,7 +28,7 @@ import { findBreaches, type Breach } from './invariants.ts';
 import type { PublishingOptions } from './publishing-process.ts';
 import { resample, type FinishedGeneration } from './resample.ts';
 import { RolloutClients } from './rollout-clients.ts';
-import { openStoreUnderTest, type StoreUnderTest } from './store-under-test.ts';
+import { openStoreUnderTest } from './store-under-test.ts';
 import { VersionTruth } from './version-truth.ts';
 
 export interface ChaosOptions {
@@ -78,6 +80,7 @@ const CLUSTER_NAMES = ['east', 'north', 'west', 'south'];
 const SHARE = 0.01;
 /** Room for a few anchors and deltas of the model, and little more. */
 const SMALL_DISK_MODELS = 12;
+const REQUEST_DEADLINE_MS = 25_000;
 
 export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
   const directory = mkdtempSync(join(tmpdir(), 'hone-chaos-'));
@@ -181,10 +184,24 @@ async function runIn(directory: string, options: ChaosOptions): Promise<ChaosRes
   cleanup.defer(() => clientLog.close());
   const buffer = RolloutBuffer.open(join(directory, 'buffer.sqlite'));
   cleanup.defer(() => buffer.close());
-  const { vocabSize, contextLength } = parseModelConfig(config);
-  const way = cleanup.use(openWay({ fleet, token, contextLength }));
+  const { vocabSize } = parseModelConfig(config);
+  const transport = new HttpTransport({ routers: fleet.routers.map(({ url }) => url), token });
+  cleanup.defer(() => transport.close());
   const clients = new RolloutClients({
-    policyFor: way.policyFor,
+    policyFor: (request, onResume) =>
+      new RemotePolicy(transport, {
+        now: () => performance.now(),
+        random: () => Math.random(),
+        newRequestId: () => request,
+        deadlineMs: REQUEST_DEADLINE_MS,
+        firstEventTimeoutMs: 8_000,
+        stallTimeoutMs: 4_000,
+        mostAttempts: 100,
+        onEvent: (event) => {
+          clientLog.append({ ...event });
+          onResume(event.at);
+        },
+      }),
     buffer,
     log: clientLog,
     streams,
@@ -192,7 +209,7 @@ async function runIn(directory: string, options: ChaosOptions): Promise<ChaosRes
     vocabSize,
     stopIds: [],
     maxTokens: options.maxTokens,
-    deadlineMs: 30_000,
+    deadlineMs: REQUEST_DEADLINE_MS + 5_000,
   });
   // Whatever comes, no stream is left behind; the deadline of their requests bounds the wait.
   cleanup.defer(() => clients.stop());

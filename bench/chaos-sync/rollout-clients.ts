@@ -14,8 +14,8 @@ import type { ServiceLog } from '../../src/serve/service/service-log.ts';
 import type { FinishedGeneration } from './resample.ts';
 
 export interface RolloutClientsOptions {
-  /** One request's way to the fleet; `onResume` is told of each replica that took over, with the tokens drawn before. */
-  readonly policyFor: (onResume: (at: number) => void) => Policy;
+  /** One request's way to the fleet; `onResume` is told of each stream that went on, with the tokens drawn before. */
+  readonly policyFor: (request: string, onResume: (at: number) => void) => Policy;
   readonly buffer: RolloutBuffer;
   readonly log: ServiceLog;
   readonly streams: number;
@@ -75,7 +75,7 @@ export class RolloutClients {
     const streamed: number[] = [];
     const resumedAt: number[] = [];
     try {
-      const policy = policyFor((at) => resumedAt.push(at));
+      const policy = policyFor(request, (at) => resumedAt.push(at));
       const signal = AbortSignal.timeout(deadlineMs);
       const generation = await policy.generate({
         ...asked,

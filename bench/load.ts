@@ -1,0 +1,291 @@
+/**
+ * `npm run bench:load`: what weight updates cost a fleet under load. Six replicas behind a router sample for 64 streams, in blocks that
+ * take turns: an update every 2 s, and none. Prints tokens a second of both as a ratio, gaps between tokens, failed requests, how long
+ * until a version is everywhere, and pauses. Exits 1 when a bound is missed.
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { fileURLToPath } from 'node:url';
+
+import { numberIn, readLogs, type LogLine } from '../examples/three-clusters/event-log.ts';
+import { Fleet } from '../examples/three-clusters/fleet.ts';
+import { ServiceProcess } from '../examples/three-clusters/service-process.ts';
+import { reasonOf } from '../src/domain/errors.ts';
+import { createRandom, deriveSeed } from '../src/domain/ids.ts';
+import { DEFAULT_SAMPLING } from '../src/domain/policy.ts';
+import { renderTextTable } from '../src/frontier/text-table.ts';
+import { parseModelConfig } from '../src/model/config.ts';
+import { HttpTransport } from '../src/serve/router/http-transport.ts';
+import { RemotePolicy } from '../src/serve/router/remote-policy.ts';
+import { readModelFolder } from '../src/tensor/hugging-face-folder.ts';
+import type { PublishingOptions } from './chaos-sync/publishing-process.ts';
+import { hasRadosgw, openStoreUnderTest } from './chaos-sync/store-under-test.ts';
+
+const { values } = parseArgs({
+  options: {
+    seconds: { type: 'string', default: '180' },
+    'block-seconds': { type: 'string', default: '20' },
+    streams: { type: 'string', default: '64' },
+    replicas: { type: 'string', default: '6' },
+    'update-every-ms': { type: 'string', default: '2000' },
+    'max-tokens': { type: 'string', default: '128' },
+    store: { type: 'string', default: hasRadosgw() ? 's3' : 'folder' },
+    model: { type: 'string', default: fileURLToPath(new URL('../models/nano', import.meta.url)) },
+  },
+});
+const number = (text: string): number => {
+  const value = Number(text);
+  if (Number.isFinite(value) && value > 0) return value;
+  console.error(`bench:load: ${JSON.stringify(text)} is no number above 0.`);
+  process.exit(2);
+};
+const seconds = number(values.seconds);
+const blockMs = Math.min(number(values['block-seconds']), seconds) * 1000;
+const streams = number(values.streams);
+const replicas = number(values.replicas);
+const updateEveryMs = number(values['update-every-ms']);
+const maxTokens = number(values['max-tokens']);
+const BOUNDS = { ratio: 0.95 };
+/** At the start of a block what the block before left behind is still under way. */
+const SETTLE_MS = 2_500;
+const SEED = 1;
+
+type Mode = 'with updates' | 'without';
+class Measured {
+  tokens = 0;
+  milliseconds = 0;
+  requests = 0;
+  readonly gapsMs: number[] = [];
+  readonly rates: number[] = [];
+}
+const measured: Readonly<Record<Mode, Measured>> = { 'with updates': new Measured(), without: new Measured() };
+let current: Measured | undefined;
+const failures: string[] = [];
+
+const stop = new AbortController();
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => stop.abort(new Error(`ended by ${signal}`)));
+const { signal } = stop;
+
+const directory = mkdtempSync(join(tmpdir(), 'hone-load-'));
+try {
+  await run();
+} finally {
+  rmSync(directory, { recursive: true, force: true });
+}
+
+async function run(): Promise<void> {
+  await using cleanup = new AsyncDisposableStack();
+  const logs = join(directory, 'logs');
+  mkdirSync(logs, { recursive: true });
+  const gate = join(directory, 'publish');
+  const store = cleanup.use(
+    await openStoreUnderTest(directory, { store: values.store === 's3' ? 's3' : 'folder', isRelayed: false }),
+  );
+  const environment = { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...store.environment };
+  const token = `load-${deriveSeed(SEED, 'token')}-${process.pid}`;
+  const { model } = values;
+  const fleet = cleanup.use(
+    await Fleet.start({
+      directory,
+      model,
+      clusters: [{ name: 'load', replicas, store: store.location }],
+      routers: 1,
+      replicaArguments: ['--threads', '1', '--slots', String(Math.ceil(streams / replicas) + 4)],
+      token,
+      environment,
+      pollEveryMs: 200,
+    }),
+  );
+  await fleet.ready(signal);
+  const publishing: PublishingOptions = {
+    id: 'publisher',
+    store: store.location,
+    model,
+    runId: 'load',
+    seed: SEED,
+    share: 0.01,
+    everyMs: updateEveryMs,
+    anchorEvery: 1000,
+    events: join(logs, 'publisher.jsonl'),
+    gate,
+  };
+  const publisher = cleanup.use(
+    new ServiceProcess({
+      name: 'publisher',
+      program: fileURLToPath(new URL('chaos-sync/publishing-process.ts', import.meta.url)),
+      arguments: [JSON.stringify(publishing)],
+      environment,
+      errorFile: join(logs, 'publisher.txt'),
+    }),
+  );
+  await publisher.ready({ signal });
+  console.log(
+    `${replicas} replicas of one engine thread each, ${streams} streams, ${availableParallelism()} cores, load ${loadavg()[0]?.toFixed(1) ?? '?'} at the start; store: ${store.description}`,
+  );
+
+  const { config } = await readModelFolder(model);
+  const { vocabSize } = parseModelConfig(config);
+  const transport = new HttpTransport({ routers: fleet.routers.map(({ url }) => url), token });
+  cleanup.defer(() => transport.close());
+  const ending = new AbortController();
+  const all = AbortSignal.any([signal, ending.signal]);
+  const clients = Array.from({ length: streams }, (_, stream) => client(stream, { transport, vocabSize, signal: all }));
+  cleanup.defer(async () => {
+    ending.abort();
+    await Promise.all(clients);
+  });
+  await sleep(3_000, undefined, { signal });
+
+  const blocks = Math.max(1, Math.round((seconds * 1000) / blockMs));
+  for (let block = 0; block < blocks * 2; block++) {
+    // The order turns with each pair, so that a drift of the machine falls on both.
+    const mode: Mode = (block % 2 === 0) === block % 4 < 2 ? 'without' : 'with updates';
+    if (mode === 'with updates') writeFileSync(gate, '');
+    else rmSync(gate, { force: true });
+    await sleep(SETTLE_MS, undefined, { signal });
+    await measure(mode);
+    console.log(
+      `block ${block + 1} of ${blocks * 2}, ${mode}: ${measured[mode].rates.at(-1)?.toFixed(0) ?? '?'} tokens/s, ${failures.length} failed requests`,
+    );
+  }
+  rmSync(gate, { force: true });
+  await sleep(updateEveryMs, undefined, { signal });
+  report(readLogs(logs));
+}
+
+async function measure(mode: Mode): Promise<void> {
+  const block = new Measured();
+  const startedMs = performance.now();
+  current = block;
+  await sleep(blockMs, undefined, { signal });
+  current = undefined;
+  block.milliseconds = performance.now() - startedMs;
+  const sum = measured[mode];
+  sum.tokens += block.tokens;
+  sum.requests += block.requests;
+  sum.milliseconds += block.milliseconds;
+  for (const gapMs of block.gapsMs) sum.gapsMs.push(gapMs);
+  sum.rates.push((block.tokens * 1000) / block.milliseconds);
+}
+
+/** One stream: a request after the other until the end, which aborts the last. */
+async function client(
+  stream: number,
+  { transport, vocabSize, signal: ended }: { transport: HttpTransport; vocabSize: number; signal: AbortSignal },
+): Promise<void> {
+  const random = createRandom(deriveSeed(SEED, 'stream', stream));
+  for (let count = 0; !ended.aborted; count++) {
+    const request = `stream-${stream}-${count}`;
+    const policy = new RemotePolicy(transport, {
+      now: () => performance.now(),
+      random: () => random.next(),
+      newRequestId: () => request,
+      mostAttempts: 1,
+      deadlineMs: 120_000,
+      firstEventTimeoutMs: 60_000,
+    });
+    let lastMs: number | undefined;
+    try {
+      const { finish } = await policy.generate({
+        tokens: Int32Array.from({ length: 32 + random.below(64) }, () => random.below(vocabSize)),
+        sampling: { ...DEFAULT_SAMPLING, topP: 0.95, maxTokens, stopIds: [] },
+        seed: deriveSeed(SEED, request),
+        session: `stream-${stream}`,
+        signal: ended,
+        onToken: () => {
+          const nowMs = performance.now();
+          if (current !== undefined) {
+            current.tokens += 1;
+            if (lastMs !== undefined) current.gapsMs.push(nowMs - lastMs);
+          }
+          lastMs = nowMs;
+        },
+      });
+      if (finish === 'abort' && !ended.aborted) failures.push(`${request}: aborted`);
+      if (current !== undefined) current.requests += 1;
+    } catch (error) {
+      if (!ended.aborted) failures.push(`${request}: ${reasonOf(error)}`);
+    }
+  }
+}
+
+function report(lines: readonly LogLine[]): void {
+  const held: boolean[] = [];
+  const verdict = (name: string, { value, holds, note }: { value: string; holds: boolean; note: string }): void => {
+    console.log(`${name.padEnd(40)} ${value.padStart(12)}   ${holds ? 'held' : 'MISSED'}   ${note}`);
+    held.push(holds);
+  };
+  const rate = ({ tokens, milliseconds }: Measured): number => (tokens * 1000) / milliseconds;
+  const rows = (['without', 'with updates'] as const).map((mode) => {
+    const { requests, gapsMs, rates } = measured[mode];
+    const gaps = gapsMs.toSorted((one, other) => one - other);
+    return [
+      mode,
+      rate(measured[mode]).toFixed(0),
+      `${Math.min(...rates).toFixed(0)}..${Math.max(...rates).toFixed(0)}`,
+      String(requests),
+      ...[0.5, 0.99, 0.999, 1].map((share) => `${quantile(gaps, share).toFixed(1)} ms`),
+    ];
+  });
+  const heads = ['', 'tokens/s', 'by block', 'replies', 'gap p50', 'p99', 'p99.9', 'max'];
+  console.log(`\n${renderTextTable(heads, rows, { gap: 3 })}\n`);
+
+  const spread = spreadTimes(lines);
+  const pauses = lines
+    .filter(({ event }) => event === 'weights-committed')
+    .map((line) => numberIn(line, 'pauseMs') ?? Number.NaN)
+    .toSorted((one, other) => one - other);
+  const ratio = rate(measured['with updates']) / rate(measured.without);
+  verdict('failed requests', {
+    value: String(failures.length),
+    holds: failures.length === 0,
+    note:
+      failures.slice(0, 3).join('; ') ||
+      `of ${measured.without.requests + measured['with updates'].requests} that ended in a block`,
+  });
+  verdict('tokens/s with updates against without', {
+    value: ratio.toFixed(3),
+    holds: ratio >= BOUNDS.ratio,
+    note: `bound ${BOUNDS.ratio}; an update every ${updateEveryMs / 1000} s`,
+  });
+  verdict('a version on all replicas, longest', {
+    value: `${Math.max(...spread).toFixed(0)} ms`,
+    holds: spread.length > 0 && Math.max(...spread) <= updateEveryMs,
+    note: `bound ${updateEveryMs} ms; median ${quantile(
+      spread.toSorted((one, other) => one - other),
+      0.5,
+    ).toFixed(0)} ms over ${spread.length} versions`,
+  });
+  console.log(
+    `pauses of ${pauses.length} commits: median ${quantile(pauses, 0.5).toFixed(2)} ms, p99 ${quantile(pauses, 0.99).toFixed(2)} ms, longest ${quantile(pauses, 1).toFixed(2)} ms`,
+  );
+  console.log(`load ${loadavg()[0]?.toFixed(1) ?? '?'} at the end, ${availableParallelism()} cores`);
+  if (held.includes(false)) process.exitCode = 1;
+}
+
+/** Of each version, milliseconds from its publication until the last replica served it or a newer one. */
+function spreadTimes(lines: readonly LogLine[]): number[] {
+  const commits = Map.groupBy(
+    lines.filter(({ event }) => event === 'weights-committed'),
+    ({ id }) => id,
+  );
+  return lines
+    .filter(({ event }) => event === 'weights-published')
+    .map((published) => {
+      const version = numberIn(published, 'version') ?? 0;
+      const publishedMs = numberIn(published, 'time') ?? 0;
+      const served = [...commits.values()].map((own) => {
+        const first = own.find((commit) => (numberIn(commit, 'version') ?? -1) >= version);
+        return first === undefined ? Number.POSITIVE_INFINITY : (numberIn(first, 'time') ?? 0);
+      });
+      return served.length < replicas ? Number.POSITIVE_INFINITY : Math.max(...served) - publishedMs;
+    });
+}
+
+function quantile(sorted: readonly number[], share: number): number {
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}
