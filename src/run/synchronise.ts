@@ -35,7 +35,7 @@ export async function synchronise({
   for (let attempt = 0; attempt < TRIES; attempt++) {
     const result = await reconciler.poll();
     if (served() === published) return result.kind === 'committed' ? result.pauseMs : undefined;
-    if (result.kind === 'retry') cause = result.error;
+    if (result.kind === 'retry' || result.kind === 'refused') cause = result.error;
     if (cause instanceof Error) reason = cause.message;
     onRetry({ version: published, served: served(), reason });
   }

@@ -30,25 +30,34 @@ export class MemoryWeights implements LocalWeights {
     this.#held = held;
   }
 
-  /** A copy of these tensors in shared memory. */
-  static async copyOf(places: TensorPlaces, held: HeldVersion, options: CopyOptions = {}): Promise<MemoryWeights> {
+  /** A copy of these tensors in shared memory. Checksums that are not given are taken from the bytes, which needs a codec. */
+  static async copyOf(
+    places: TensorPlaces,
+    held: Omit<HeldVersion, 'checksums'> & Partial<HeldVersion>,
+    options: CopyOptions = {},
+  ): Promise<MemoryWeights> {
     const { codec, signal } = options;
+    const known = held.checksums;
+    const checksums = new Map(known);
     const tensors = new Map<string, TensorPlace>();
     for (const [name, { dtype, shape, place }] of places)
       tensors.set(name, { dtype, shape, place: { kind: 'memory', bytes: sharedBytes(placeSizeBytes(place)) } });
     await forEachBounded(places, { limit: TENSORS_IN_FLIGHT, signal }, async ([name, { place }], workSignal) => {
       const to = tensors.get(name)?.place;
       if (to?.kind !== 'memory') return; // Made above.
-      const checksum = held.checksums.get(name);
+      const checksum = known?.get(name);
       if (codec !== undefined)
-        await codec.copy({ name, from: place, to, ...(checksum === undefined ? {} : { checksum }) }, workSignal);
-      else if (place.kind === 'memory') to.bytes.set(place.bytes);
+        checksums.set(
+          name,
+          await codec.copy({ name, from: place, to, ...(checksum === undefined ? {} : { checksum }) }, workSignal),
+        );
+      else if (place.kind === 'memory' && checksum !== undefined) to.bytes.set(place.bytes);
       else
-        throw new HoneError('invalid-config', `Tensor ${name} lies in ${place.path}; a codec is needed to copy it.`, {
+        throw new HoneError('invalid-config', `Tensor ${name} can neither be read from a file nor hashed.`, {
           cure: 'Pass a codec.',
         });
     });
-    return new MemoryWeights(tensors, held);
+    return new MemoryWeights(tensors, { runId: held.runId, version: held.version, checksums });
   }
 
   get held(): HeldVersion {

@@ -1,35 +1,45 @@
 /**
- * Keeps one replica on the newest published version: reads the pointer, rebuilds and stages the weights while the replica samples,
- * looks at the pointer once more, then commits. Invariants: versions never go back; a failed fetch or stage changes nothing that is
- * served and is retried; after a failed commit the served weights are unknown, so the reconciler stops for good.
+ * Keeps one replica on the newest published version: reads the pointer, fetches and applies what is new to the local weights and
+ * stages it while the replica samples, looks at the pointer once more, then commits once for all that came. Invariants: versions
+ * never go back; a failed fetch, apply or stage changes nothing that is served and is retried; a pointer that cannot be followed is
+ * refused; after a failed commit the served weights are unknown, so the reconciler stops for good.
  */
-import { HoneError } from '../domain/errors.ts';
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
-import { LATEST_POINTER } from './publisher.ts';
-import { loadVersion, type LocalVersion } from './version-chain.ts';
-import { parseIdentity, type VersionIdentity } from './version-directory.ts';
-import { imageOf } from './weight-image.ts';
-import type { Pointer, WeightStore } from './store/weight-store.ts';
+import { catchUp, type CaughtUp } from './catch-up.ts';
+import { Deadline, throwIfAborted } from './deadline.ts';
+import type { TensorCodec } from './delta/delta-codec.ts';
+import type { FetchProgress } from './fetch-version.ts';
+import { imageChecksum } from './image-checksum.ts';
+import type { HeldVersion, LocalWeights } from './local-weights.ts';
+import { StagedTensors, type StageCosts, type StagingReplica } from './staged-tensors.ts';
+import type { ObjectSource } from './store/weight-store.ts';
+import { LATEST_POINTER, parseIdentity, type VersionIdentity } from './version-directory.ts';
 
 /** What a sampling engine offers. Staged tensors pile up beside those that are served, until a commit takes them all. */
-export interface SyncedReplica {
+export interface SyncedReplica extends StagingReplica {
   /** The version that is served. */
   readonly version: PolicyVersion;
-  /** Takes the bf16 bytes of one tensor without disturbing what is served; may be called again with newer bytes. Only reads them. */
-  stage(name: string, bytes: Uint8Array): Promise<void> | void;
   /** Swaps in what was staged between two decode steps. Sampling stands still for `pauseMs`. */
   commit(version: PolicyVersion): Promise<{ pauseMs: number }>;
+  /** xxh3-128 of each tensor, read back from the memory that the engine computes with. */
+  servedChecksums?(): Promise<ReadonlyMap<string, string>>;
 }
 
 export type ReconcilerState = 'idle' | 'fetching' | 'staging' | 'committing' | 'failed';
 
-export interface CommittedWeights {
+export interface CommittedWeights extends StageCosts {
   readonly from: PolicyVersion;
   readonly version: PolicyVersion;
-  readonly stagedTensors: number;
-  readonly stagedBytes: number;
+  /** Versions that this commit brought at once. */
+  readonly versionsCoalesced: number;
+  readonly imageChecksum: string;
+  /** The same over what the engine computes with, when it was asked for. */
+  readonly servedChecksum?: string;
+  /** Of the weight files that were needed. */
+  readonly bytes: number;
   readonly fetchMs: number;
-  readonly stageMs: number;
+  readonly applyMs: number;
   readonly pauseMs: number;
 }
 
@@ -37,61 +47,167 @@ export type PollResult =
   | { readonly kind: 'current'; readonly version: PolicyVersion }
   | ({ readonly kind: 'committed' } & CommittedWeights)
   /** Nothing that is served changed; the next poll tries again. */
-  | { readonly kind: 'retry'; readonly error: unknown };
+  | { readonly kind: 'retry'; readonly error: unknown }
+  /** The pointer, or what it names, is not for this replica: it goes on serving what it had, and no retry alone will help. */
+  | { readonly kind: 'refused'; readonly error: HoneError };
 
 export type ReconcilerEvent =
   | ({ readonly type: 'weights-committed' } & CommittedWeights)
-  | { readonly type: 'sync-retry'; readonly version: PolicyVersion; readonly error: unknown }
-  | { readonly type: 'sync-failed'; readonly version: PolicyVersion; readonly error: unknown };
+  | {
+      readonly type: 'weights-reseeded';
+      readonly version: PolicyVersion;
+      readonly source: 'anchor' | 'boot';
+      readonly reason: string;
+    }
+  | { readonly type: 'sync-retry'; readonly version: PolicyVersion; readonly reason: string; readonly error: unknown }
+  /** Once for each sentence, not once a poll. */
+  | {
+      readonly type: 'sync-refused';
+      readonly version: PolicyVersion;
+      readonly reason: string;
+      readonly error: HoneError;
+    }
+  | { readonly type: 'sync-failed'; readonly version: PolicyVersion; readonly reason: string; readonly error: unknown };
 
 export interface ReconcilerOptions {
-  /** bf16 bytes of all tensors that the replica serves now, as `replica.version`. */
-  readonly baseWeights: ReadonlyMap<string, Uint8Array>;
-  /** The run to follow; the first one that the pointer names when left out. */
+  readonly codec: TensorCodec;
+  /** Where new versions are built; nobody else changes them. */
+  readonly weights: LocalWeights;
+  /** For downloads; a folder of its own. Not used with a store whose objects are files of this machine. */
+  readonly cacheDirectory: string;
+  /** What the replica serves now; what `weights` hold when left out. */
+  readonly served?: HeldVersion;
+  /** The run to follow; the one that is served, else the first one that the pointer names, when left out. */
   readonly runId?: string;
+  /** Asks the engine after each commit what it computes with; anything but the published bytes fails the replica. */
+  readonly verifyServed?: boolean;
   readonly onEvent?: (event: ReconcilerEvent) => void;
   /** Milliseconds from any fixed origin, for the times in events. */
   readonly now?: () => number;
+  readonly deadlines?: Partial<ReconcilerDeadlines>;
+}
+
+export interface ReconcilerDeadlines {
+  /** One look at the pointer. */
+  readonly pointerMs: number;
+  /** All of one catch-up: chain, fetch, apply. */
+  readonly catchUpMs: number;
+  /** Time without a byte during a fetch. */
+  readonly stallMs: number;
+  /** One tensor into the engine. */
+  readonly stageMs: number;
+  /** The commit, draining included. */
+  readonly commitMs: number;
+}
+
+const DEADLINES: ReconcilerDeadlines = {
+  pointerMs: 60_000,
+  catchUpMs: 3_600_000,
+  stallMs: 60_000,
+  stageMs: 120_000,
+  commitMs: 120_000,
+};
+
+export interface ReconcilerStatus {
+  readonly state: ReconcilerState;
+  /** Why the replica is not further, in a sentence; gone after the next success. */
+  readonly reason: string | undefined;
+  readonly runId: string | undefined;
+  readonly servedVersion: PolicyVersion;
+  readonly imageChecksum: string;
+  /** Undefined = dirty. */
+  readonly heldVersion: PolicyVersion | undefined;
+  /** What the pointer named last. */
+  readonly targetVersion: PolicyVersion | undefined;
+  /** Whether the replica once was at the newest version; from then on it may serve. */
+  readonly isCaughtUp: boolean;
+  readonly progress: (FetchProgress & { readonly version: PolicyVersion }) | undefined;
+  readonly lastCommit: CommittedWeights | undefined;
 }
 
 export class ReplicaReconciler {
-  readonly #store: WeightStore;
+  readonly #source: ObjectSource;
   readonly #replica: SyncedReplica;
-  readonly #onEvent: (event: ReconcilerEvent) => void;
+  readonly #options: ReconcilerOptions;
+  readonly #deadlines: ReconcilerDeadlines;
   readonly #now: () => number;
+  readonly #staged: StagedTensors;
+  #served: HeldVersion;
+  #servedImage: string;
   #runId: string | undefined;
-  #local: LocalVersion;
-  /** Checksum of each tensor in the replica's staging area; undefined where a stage call broke off. */
-  readonly #staged = new Map<string, string | undefined>();
   #state: ReconcilerState = 'idle';
-  #failure: unknown;
+  #failure: HoneError | undefined;
+  #reason: string | undefined;
+  #refusal: string | undefined;
+  #target: PolicyVersion | undefined;
+  #isCaughtUp = false;
+  #progress: ReconcilerStatus['progress'];
+  #lastCommit: CommittedWeights | undefined;
   #polling: Promise<PollResult> | undefined;
   #isWoken = false;
   #endWait: (() => void) | undefined;
 
-  constructor(store: WeightStore, replica: SyncedReplica, options: ReconcilerOptions) {
-    this.#store = store;
+  constructor(source: ObjectSource, replica: SyncedReplica, options: ReconcilerOptions) {
+    const served = options.served ?? options.weights.held;
+    if (served === undefined || served.version !== replica.version)
+      throw new HoneError(
+        'invalid-config',
+        `The replica serves version ${replica.version}, the weights at hand are ${served === undefined ? 'dirty' : `version ${served.version}`}.`,
+        { cure: 'Say which version, with which checksums, the replica was loaded with.' },
+      );
+    if (options.runId !== undefined && served.runId !== undefined && options.runId !== served.runId)
+      throw new HoneError(
+        'invalid-config',
+        `The replica is to follow run ${options.runId}, but its weights are of run ${served.runId}.`,
+        { cure: 'Start it with another data folder, or from the base model of that run.' },
+      );
+    this.#source = source;
     this.#replica = replica;
-    this.#onEvent = options.onEvent ?? (() => undefined);
+    this.#options = options;
+    this.#deadlines = { ...DEADLINES, ...options.deadlines };
     this.#now = options.now ?? (() => performance.now());
-    this.#runId = options.runId;
-    this.#local = { version: replica.version, image: imageOf(options.baseWeights) };
+    this.#served = served;
+    this.#servedImage = imageChecksum(served.checksums);
+    this.#runId = options.runId ?? served.runId;
+    this.#staged = new StagedTensors(replica, {
+      codec: options.codec,
+      stageMs: this.#deadlines.stageMs,
+      now: this.#now,
+    });
   }
 
   get state(): ReconcilerState {
     return this.#state;
   }
 
+  status(): ReconcilerStatus {
+    return {
+      state: this.#state,
+      reason: this.#reason,
+      runId: this.#runId,
+      servedVersion: this.#served.version,
+      imageChecksum: this.#servedImage,
+      heldVersion: this.#options.weights.held?.version,
+      targetVersion: this.#target,
+      isCaughtUp: this.#isCaughtUp,
+      progress: this.#progress,
+      lastCommit: this.#lastCommit,
+    };
+  }
+
   /**
-   * Brings the replica to the newest version, if it is not there yet. Calls that come while one is at work share its result.
-   * Throws when the pointer's text names no version or another run, and, from then on always, after a failed commit.
+   * Brings the replica to the newest version, if it is not there yet. Calls that come while one is at work share its result; the
+   * work itself listens to the first one's signal. Throws after a failed commit, from then on always, and `aborted`.
    */
-  poll(): Promise<PollResult> {
-    this.#polling ??= this.#reconcile().finally(() => {
+  async poll(signal?: AbortSignal): Promise<PollResult> {
+    this.#polling ??= this.#reconcile(signal).finally(() => {
       this.#polling = undefined;
+      this.#progress = undefined;
       if (this.#state !== 'failed') this.#state = 'idle';
     });
-    return this.#polling;
+    if (signal === undefined) return this.#polling;
+    using wait = new Deadline({ signal, limitMs: Infinity, expired: neverExpires });
+    return await wait.race(this.#polling);
   }
 
   /** Makes a running loop poll at once, or once more if it is polling now. Several calls count as one. */
@@ -100,11 +216,18 @@ export class ReplicaReconciler {
     this.#endWait?.();
   }
 
-  /** Polls on every wake, and every `pollEveryMs` as a backstop, until the signal aborts. Throws what `poll` throws. */
+  /** Polls on every wake, and every `pollEveryMs` as a backstop, until the signal aborts. Throws only after a failed commit. */
   async run({ pollEveryMs, signal }: { pollEveryMs: number; signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       this.#isWoken = false;
-      await this.poll();
+      try {
+        await this.poll(signal);
+      } catch (error) {
+        if (this.#state === 'failed' || !signal.aborted) throw error;
+        // Nothing of this replica may go on behind the back of whoever ended the loop.
+        await this.#polling?.catch(() => undefined);
+        return;
+      }
       if (!this.#isWoken && !signal.aborted) await this.#wait(pollEveryMs, signal);
     }
   }
@@ -123,121 +246,254 @@ export class ReplicaReconciler {
     });
   }
 
-  async #reconcile(): Promise<PollResult> {
-    if (this.#state === 'failed') throw this.#failure;
+  async #reconcile(signal: AbortSignal | undefined): Promise<PollResult> {
+    if (this.#failure !== undefined) throw this.#failure;
     let prepared: Prepared | undefined;
     // The second round is the one more look: a version that came meanwhile is staged on top instead of after another pause.
     for (let round = 0; round < 2; round++) {
       this.#state = 'fetching';
-      let pointer: Pointer | undefined;
       try {
-        pointer = await this.#store.readPointer(LATEST_POINTER);
+        let text: string | undefined;
+        try {
+          text = await this.#readPointer(signal);
+        } catch (error) {
+          throwIfAborted(signal);
+          // What is staged already is as good as ever.
+          if (prepared !== undefined) break;
+          throw error;
+        }
+        const target = text === undefined ? undefined : this.#readTarget(text, prepared);
+        if (target === undefined) break;
+        prepared = await this.#prepare(target, prepared, signal);
       } catch (error) {
-        if (prepared !== undefined) break;
-        return this.#retry(error);
-      }
-      const target = this.#readTarget(pointer);
-      const at = prepared?.next.version ?? this.#local.version;
-      if (target === undefined || target.version === at) break;
-      try {
-        if (target.version < at) throw rewind(target.version, at);
-        prepared = await this.#prepare(target, prepared);
-      } catch (error) {
-        return this.#retry(error);
+        throwIfAborted(signal);
+        return isRefusal(error) ? this.#refuse(error) : this.#retry(error);
       }
     }
-    return prepared === undefined ? { kind: 'current', version: this.#local.version } : this.#commit(prepared);
+    this.#reason = undefined;
+    this.#refusal = undefined;
+    const result = prepared === undefined ? undefined : await this.#commit(prepared);
+    this.#isCaughtUp = true;
+    return result ?? { kind: 'current', version: this.#served.version };
   }
 
-  /** Not in the reach of any retry: text that cannot be understood, or another run's, must stop the replica where it is. */
-  #readTarget(pointer: Pointer | undefined): VersionIdentity | undefined {
-    if (pointer === undefined) return undefined;
-    const target = parseIdentity(pointer.value, `Pointer ${LATEST_POINTER}`);
+  async #readPointer(signal: AbortSignal | undefined): Promise<string | undefined> {
+    const { pointerMs } = this.#deadlines;
+    using deadline = new Deadline({
+      signal,
+      limitMs: pointerMs,
+      expired: () => unavailable(`the pointer ${LATEST_POINTER} could not be read within ${pointerMs / 1000} s`),
+    });
+    const pointer = await deadline.race(this.#source.readPointer(LATEST_POINTER, { signal: deadline.signal }));
+    return pointer?.value;
+  }
+
+  /** The version to go to; undefined when the replica is there. Throws a Refusal for text that it may not follow. */
+  #readTarget(text: string, prepared: Prepared | undefined): VersionIdentity | undefined {
+    let target: VersionIdentity;
+    try {
+      target = parseIdentity(text, `Pointer ${LATEST_POINTER}`);
+    } catch (error) {
+      throw new Refusal(error);
+    }
     this.#runId ??= target.runId;
     if (target.runId !== this.#runId)
-      throw new HoneError(
-        'pointer-conflict',
-        `The weight store now belongs to run ${target.runId}, this replica follows ${this.#runId}.`,
-        {
-          cure: 'Start the replica anew from the base model of that run.',
-        },
+      throw new Refusal(
+        new HoneError(
+          'pointer-conflict',
+          `The weight store now belongs to run ${target.runId}, this replica follows ${this.#runId}.`,
+          { cure: 'Start the replica anew from the base model of that run.' },
+        ),
       );
-    return target;
+    this.#target = target.version;
+    const { held } = this.#options.weights;
+    const at = prepared?.held.version ?? this.#served.version;
+    const newest = held?.runId === target.runId ? Math.max(at, held.version) : at;
+    if (target.version < newest)
+      throw new Refusal(
+        new HoneError(
+          'pointer-rewind',
+          `The pointer names version ${target.version}, this replica already has version ${newest}.`,
+          { cure: 'Nothing was changed; if the store was restored from an older copy, start the replica anew.' },
+        ),
+      );
+    return target.version === at ? undefined : target;
   }
 
-  async #prepare(target: VersionIdentity, before: Prepared | undefined): Promise<Prepared> {
-    const startedMs = this.#now();
-    const image = await loadVersion(this.#store, target, before?.next ?? this.#local);
-    const fetchedMs = this.#now();
+  async #prepare(
+    target: VersionIdentity,
+    before: Prepared | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Prepared> {
+    const { weights } = this.#options;
+    const caughtUp = await this.#catchUp(target, signal);
+    const { held } = weights;
+    if (held === undefined)
+      throw new HoneError('store-failed', `The weights at hand are dirty after version ${target.version} was applied.`);
     this.#state = 'staging';
-    let stagedTensors = 0;
-    let stagedBytes = 0;
-    for (const [name, bytes] of image.tensors) {
-      const checksum = image.checksums.get(name);
-      const held = this.#staged.has(name) ? this.#staged.get(name) : this.#local.image.checksums.get(name);
-      if (held === checksum) continue;
-      this.#staged.set(name, undefined);
-      await this.#replica.stage(name, bytes);
-      this.#staged.set(name, checksum);
-      stagedTensors += 1;
-      stagedBytes += bytes.byteLength;
-    }
+    const costs = await this.#staged.stage(weights.tensors, {
+      wanted: held.checksums,
+      served: this.#served.checksums,
+      signal,
+    });
     return {
-      next: { version: target.version, image },
-      stagedTensors: stagedTensors + (before?.stagedTensors ?? 0),
-      stagedBytes: stagedBytes + (before?.stagedBytes ?? 0),
-      fetchMs: fetchedMs - startedMs + (before?.fetchMs ?? 0),
-      stageMs: this.#now() - fetchedMs + (before?.stageMs ?? 0),
+      held,
+      bytes: caughtUp.bytes + (before?.bytes ?? 0),
+      fetchMs: caughtUp.fetchMs + (before?.fetchMs ?? 0),
+      applyMs: caughtUp.applyMs + (before?.applyMs ?? 0),
+      stagedTensors: costs.stagedTensors + (before?.stagedTensors ?? 0),
+      stagedBytes: costs.stagedBytes + (before?.stagedBytes ?? 0),
+      stageMs: costs.stageMs + (before?.stageMs ?? 0),
     };
   }
 
-  async #commit({ next, ...costs }: Prepared): Promise<PollResult> {
+  async #catchUp(target: VersionIdentity, signal: AbortSignal | undefined): Promise<CaughtUp> {
+    const { codec, weights, cacheDirectory } = this.#options;
+    const { catchUpMs, stallMs } = this.#deadlines;
+    using deadline = new Deadline({
+      signal,
+      limitMs: catchUpMs,
+      expired: () => unavailable(`version ${target.version} was not fetched and applied within ${catchUpMs / 1000} s`),
+    });
+    const reason = this.#reason ?? 'a change of the weights had broken off';
+    const caughtUp = await catchUp(this.#source, target, {
+      codec,
+      weights,
+      cacheDirectory,
+      stallMs,
+      deadlineMs: catchUpMs,
+      signal: deadline.signal,
+      now: this.#now,
+      onProgress: ({ version }, progress) => (this.#progress = { version, ...progress }),
+    });
+    if (caughtUp.reseededFrom !== undefined)
+      this.#emit({ type: 'weights-reseeded', version: target.version, source: caughtUp.reseededFrom, reason });
+    return caughtUp;
+  }
+
+  async #commit({ held, ...costs }: Prepared): Promise<PollResult> {
     this.#state = 'committing';
-    const from = this.#local.version;
+    const from = this.#served.version;
+    const { version } = held;
+    const image = imageChecksum(held.checksums);
     let pauseMs: number;
+    let servedChecksum: string | undefined;
     try {
-      ({ pauseMs } = await this.#replica.commit(next.version));
-      if (this.#replica.version !== next.version)
+      ({ pauseMs } = await this.#bounded('commit', version, this.#replica.commit(version)));
+      if (this.#replica.version !== version)
         throw new HoneError(
           'engine-failed',
-          `The replica says version ${this.#replica.version} after a commit of ${next.version}.`,
+          `The replica says version ${this.#replica.version} after a commit of ${version}.`,
         );
+      servedChecksum = await this.#verifyServed(held, image);
     } catch (error) {
-      this.#state = 'failed';
-      this.#failure = new HoneError(
-        'engine-failed',
-        `The replica failed while it committed version ${next.version}: what it serves is unknown.`,
-        {
-          cure: 'Replace the replica: start it anew from the base model, it catches up by itself.',
-          cause: error,
-        },
-      );
-      this.#onEvent({ type: 'sync-failed', version: next.version, error: this.#failure });
-      throw this.#failure;
+      throw this.#fail(version, error);
     }
-    this.#local = next;
+    this.#served = held;
+    this.#servedImage = image;
     this.#staged.clear();
-    const committed = { from, version: next.version, ...costs, pauseMs };
-    this.#onEvent({ type: 'weights-committed', ...committed });
+    const committed: CommittedWeights = {
+      from,
+      version,
+      versionsCoalesced: version - from,
+      imageChecksum: image,
+      ...(servedChecksum === undefined ? {} : { servedChecksum }),
+      ...costs,
+      pauseMs,
+    };
+    this.#lastCommit = committed;
+    this.#emit({ type: 'weights-committed', ...committed });
     return { kind: 'committed', ...committed };
   }
 
+  async #verifyServed({ version, checksums }: HeldVersion, image: string): Promise<string | undefined> {
+    if (this.#options.verifyServed !== true) return undefined;
+    const found = await this.#bounded(
+      'read back',
+      version,
+      this.#replica.servedChecksums?.() ?? Promise.resolve(checksums),
+    );
+    const wrong = [...checksums].filter(([name, checksum]) => found.get(name) !== checksum).map(([name]) => name);
+    if (wrong.length === 0) return image;
+    throw new HoneError(
+      'checksum-mismatch',
+      `The engine computes with other bytes than version ${version} has: ${wrong.join(', ')}.`,
+    );
+  }
+
+  async #bounded<T>(what: string, version: PolicyVersion, work: Promise<T>): Promise<T> {
+    const { commitMs } = this.#deadlines;
+    using deadline = new Deadline({
+      limitMs: commitMs,
+      expired: () =>
+        new HoneError('engine-failed', `The replica did not ${what} version ${version} within ${commitMs / 1000} s.`),
+    });
+    return await deadline.race(work);
+  }
+
+  #fail(version: PolicyVersion, cause: unknown): HoneError {
+    this.#state = 'failed';
+    const failure = new HoneError(
+      'engine-failed',
+      `The replica failed while it committed version ${version}: what it serves is unknown (${reasonOf(cause)}).`,
+      { cure: 'Replace the replica: started anew, it catches up by itself.', cause },
+    );
+    this.#failure = failure;
+    this.#reason = failure.message;
+    this.#emit({ type: 'sync-failed', version, reason: failure.message, error: failure });
+    return failure;
+  }
+
   #retry(error: unknown): PollResult {
-    this.#onEvent({ type: 'sync-retry', version: this.#local.version, error });
+    this.#reason = reasonOf(error);
+    this.#emit({ type: 'sync-retry', version: this.#served.version, reason: this.#reason, error });
     return { kind: 'retry', error };
+  }
+
+  #refuse(cause: unknown): PollResult {
+    const error = cause instanceof Refusal ? cause.error : cause;
+    const refusal =
+      error instanceof HoneError ? error : new HoneError('store-failed', reasonOf(error), { cause: error });
+    this.#reason = refusal.message;
+    if (this.#refusal !== refusal.message)
+      this.#emit({ type: 'sync-refused', version: this.#served.version, reason: refusal.message, error: refusal });
+    this.#refusal = refusal.message;
+    return { kind: 'refused', error: refusal };
+  }
+
+  #emit(event: ReconcilerEvent): void {
+    this.#options.onEvent?.(event);
   }
 }
 
-interface Prepared {
-  readonly next: LocalVersion;
-  readonly stagedTensors: number;
-  readonly stagedBytes: number;
+interface Prepared extends StageCosts {
+  readonly held: HeldVersion;
+  readonly bytes: number;
   readonly fetchMs: number;
-  readonly stageMs: number;
+  readonly applyMs: number;
 }
 
-function rewind(found: PolicyVersion, local: PolicyVersion): HoneError {
-  return new HoneError('pointer-rewind', `The pointer names version ${found}, this replica already serves ${local}.`, {
-    cure: 'Nothing was changed; if the store was restored from an older copy, start the replica anew.',
+/** Carries an error past those that a retry could mend. */
+class Refusal extends Error {
+  readonly error: unknown;
+
+  constructor(error: unknown) {
+    super(reasonOf(error));
+    this.error = error;
+  }
+}
+
+/** A version that does not fit what is held, or a chain without an anchor: another try of the same gives the same. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof Refusal || (error instanceof HoneError && error.code === 'delta-base-mismatch');
+}
+
+function unavailable(what: string): HoneError {
+  return new HoneError('store-unavailable', `Weights are not up to date: ${what}.`, {
+    cure: 'Check the link to the weight store; it is tried again at the next poll.',
   });
+}
+
+function neverExpires(): HoneError {
+  return new HoneError('aborted', 'The wait has ended.');
 }
