@@ -13,6 +13,8 @@ export interface StoreUnderTest extends AsyncDisposable {
   readonly location: string;
   /** What they need to reach it. */
   readonly environment: Readonly<Record<string, string>>;
+  /** The location as seen from elsewhere: `expose` makes a URL of this machine reachable there, and returns the one to use. */
+  through(expose: (url: string) => Promise<string>): Promise<string>;
   /** Undefined = nothing can be spoilt on the way. */
   readonly faults: StoreFaults | undefined;
 }
@@ -31,6 +33,7 @@ export async function openStoreUnderTest(
     description: `folder (${store})`,
     location: folder,
     environment: {},
+    through: () => Promise.resolve(folder),
     faults: undefined,
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };

@@ -3,7 +3,6 @@
  * received, staged and committed, all in milliseconds after it was published. Pure. A cluster that went straight to a newer version
  * says so, instead of times that are not its own.
  */
-import { renderTextTable } from '../../src/frontier/text-table.ts';
 import { numberIn, type LogLine } from './event-log.ts';
 
 export interface ClusterTimes {
@@ -110,21 +109,35 @@ function latest(times: readonly number[]): number | undefined {
   return times.length === 0 ? undefined : Math.max(...times);
 }
 
-export const TIMELINE_HEADS = [
-  'version',
-  'cluster',
-  'published',
-  'seen',
-  'fetched',
-  'received',
-  'staged',
-  'committed',
-  'pause',
-  'size',
+const COLUMNS = [
+  ['version', 7],
+  ['cluster', 10],
+  ['published', 12],
+  ['seen', 9],
+  ['fetched', 9],
+  ['received', 9],
+  ['staged', 9],
+  ['committed', 11],
+  ['pause', 9],
+  ['size', 16],
 ] as const;
 
+/** Columns of fixed widths: rows come one by one. */
+function textRow(cells: readonly string[]): string {
+  return COLUMNS.map(([, width], column) => {
+    const cell = cells[column] ?? '';
+    return column === 1 ? cell.padEnd(width) : cell.padStart(width);
+  })
+    .join('  ')
+    .trimEnd();
+}
+
+export function timelineHead(): string {
+  return textRow(COLUMNS.map(([head]) => head));
+}
+
 /** Rows of the table: one a cluster. Times are after the version was published, the clock time of which is in its first row. */
-export function timelineRows({ version, publishedAtMs, bytes, isAnchor, clusters }: VersionTimes): string[][] {
+function timelineRows({ version, publishedAtMs, bytes, isAnchor, clusters }: VersionTimes): string[][] {
   return clusters.map((times, index) => {
     const isFirst = index === 0;
     const clock = new Date(publishedAtMs).toISOString().slice(11, 23);
@@ -146,8 +159,9 @@ export function timelineRows({ version, publishedAtMs, bytes, isAnchor, clusters
   });
 }
 
-export function timelineTable(versions: readonly VersionTimes[]): string {
-  return renderTextTable(TIMELINE_HEADS, versions.flatMap(timelineRows), { leftColumns: 2 });
+/** One version, a row a cluster. */
+export function timelineText(version: VersionTimes): string {
+  return timelineRows(version).map(textRow).join('\n');
 }
 
 function inMs(ms: number | undefined): string {

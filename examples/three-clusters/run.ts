@@ -1,0 +1,194 @@
+/**
+ * `npm run example:three-clusters`: a trainer, a weight store, three clusters of two replicas behind links of different speed, and a
+ * router that agents work through, all on this machine. Prints each version's way through the fleet, then ends everything.
+ * Invariant: however it ends, Ctrl-C included, no process, network namespace or file of it is left.
+ */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { fileURLToPath } from 'node:url';
+
+import type { PublishingOptions } from '../../bench/chaos-sync/publishing-process.ts';
+import { hasRadosgw, openStoreUnderTest } from '../../bench/chaos-sync/store-under-test.ts';
+import { Agents } from './agents.ts';
+import { readLogs } from './event-log.ts';
+import { Fleet } from './fleet.ts';
+import { canMakeNamespaces, openLinks, type Link } from './link-shaping.ts';
+import { ServiceProcess } from './service-process.ts';
+import { timelineHead, timelineText, versionTimes } from './timeline.ts';
+
+const LINKS: readonly Link[] = [
+  { name: 'virginia', megabitsPerSecond: 500, delayMs: 2 },
+  { name: 'frankfurt', megabitsPerSecond: 100, delayMs: 40 },
+  { name: 'sydney', megabitsPerSecond: 25, delayMs: 100 },
+];
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '3' },
+    store: { type: 'string', default: hasRadosgw() ? 's3' : 'folder' },
+    links: { type: 'string', default: canMakeNamespaces() ? 'namespaces' : 'relay' },
+    agents: { type: 'string', default: '6' },
+    'publish-every-seconds': { type: 'string', default: '5' },
+  },
+});
+
+function fail(sentence: string): never {
+  console.error(`three-clusters: ${sentence}`);
+  process.exit(2);
+}
+const above0 = (name: string, text: string): number => {
+  const value = Number(text);
+  return Number.isFinite(value) && value > 0
+    ? value
+    : fail(`--${name} is ${JSON.stringify(text)}, expected a number above 0.`);
+};
+const { store: storeKind, links: linkKind } = values;
+if (storeKind !== 's3' && storeKind !== 'folder')
+  fail(`--store is ${JSON.stringify(storeKind)}, expected s3 or folder.`);
+if (linkKind !== 'namespaces' && linkKind !== 'relay')
+  fail(`--links is ${JSON.stringify(linkKind)}, expected namespaces or relay.`);
+const minutes = above0('minutes', values.minutes);
+const agentCount = Math.ceil(above0('agents', values.agents));
+const publishEveryMs = above0('publish-every-seconds', values['publish-every-seconds']) * 1000;
+
+const MODEL = fileURLToPath(new URL('../../models/nano', import.meta.url));
+const REPLICAS = 2;
+const stop = new AbortController();
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+  process.once(signal, () => {
+    console.error(`\n${signal}: stopping everything`);
+    stop.abort();
+  });
+
+const directory = mkdtempSync(join(tmpdir(), 'hone-three-clusters-'));
+try {
+  await run(stop.signal);
+} catch (error) {
+  if (!stop.signal.aborted) throw error;
+  process.exitCode = 130;
+} finally {
+  rmSync(directory, { recursive: true, force: true });
+}
+
+async function run(signal: AbortSignal): Promise<void> {
+  await using cleanup = new AsyncDisposableStack();
+  const links = cleanup.use(await openLinks(LINKS, { kind: linkKind === 'namespaces' ? 'namespaces' : 'relay' }));
+  const store = cleanup.use(
+    await openStoreUnderTest(directory, { store: storeKind === 's3' ? 's3' : 'folder', isRelayed: false }),
+  );
+  console.log(`store      ${store.description}`);
+  const clusters = await Promise.all(
+    links.clusters.map(async (link) => ({
+      name: link.link.name,
+      replicas: REPLICAS,
+      link,
+      store: await store.through((url) => link.expose(url)),
+    })),
+  );
+  for (const { name, link } of clusters) console.log(`${name.padEnd(10)} ${link.description}`);
+  const environment = { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...store.environment };
+  const token = randomBytes(24).toString('hex');
+  const fleet = cleanup.use(
+    await Fleet.start({
+      directory,
+      model: MODEL,
+      clusters,
+      routers: 1,
+      routerArguments: ['--model', MODEL],
+      replicaArguments: ['--threads', '1'],
+      token,
+      environment,
+      pollEveryMs: 1000,
+    }),
+  );
+  await fleet.ready(signal);
+  console.log(`fleet      ${fleet.services.size} services are ready on ${availableParallelism()} cores`);
+  const logs = join(directory, 'logs');
+  const publishing: PublishingOptions = {
+    id: 'trainer',
+    store: store.location,
+    model: MODEL,
+    runId: 'three-clusters',
+    seed: 1,
+    share: 0.01,
+    everyMs: publishEveryMs,
+    anchorEvery: 20,
+    events: join(logs, 'trainer.jsonl'),
+  };
+  const trainer = cleanup.use(
+    new ServiceProcess({
+      name: 'trainer',
+      program: fileURLToPath(new URL('../../bench/chaos-sync/publishing-process.ts', import.meta.url)),
+      arguments: [JSON.stringify(publishing)],
+      environment,
+      errorFile: join(logs, 'trainer.txt'),
+    }),
+  );
+  await trainer.ready({ signal });
+  const [router] = fleet.routers;
+  const agents = new Agents({
+    routerControlUrl: router?.controlUrl ?? '',
+    token,
+    count: agentCount,
+    model: 'nano',
+    maxTokens: 64,
+  });
+  cleanup.defer(() => agents.stop());
+  console.log(`agents     ${agentCount} at work through ${router?.url ?? ''}\n`);
+  await watch({ logs, fleet, agents, signal });
+}
+
+/** Prints each version once it is everywhere, and a line of what the agents do, until the time is over. */
+async function watch({
+  logs,
+  fleet,
+  agents,
+  signal,
+}: {
+  logs: string;
+  fleet: Fleet;
+  agents: Agents;
+  signal: AbortSignal;
+}): Promise<void> {
+  const replicas = new Map(
+    LINKS.map(({ name }) => [name, Array.from({ length: REPLICAS }, (_, index) => `${name}-${index + 1}`)]),
+  );
+  const startedMs = performance.now();
+  const endMs = startedMs + minutes * 60_000;
+  let printed = 0;
+  const worst = { ms: 0, version: 0 };
+  console.log(timelineHead());
+  for (;;) {
+    const isLast = signal.aborted || performance.now() >= endMs;
+    const versions = versionTimes(readLogs(logs), replicas);
+    for (const version of versions) {
+      if (version.version <= printed || !(version.isEverywhere || isLast)) continue;
+      printed = version.version;
+      console.log(timelineText(version));
+      const everywhereMs = Math.max(...version.clusters.map(({ committedMs }) => committedMs ?? 0));
+      if (everywhereMs > worst.ms) Object.assign(worst, { ms: everywhereMs, version: version.version });
+      const seconds = (performance.now() - startedMs) / 1000;
+      console.log(
+        `          ${(agents.tokens / seconds).toFixed(0)} tokens/s of ${agents.sessions} sealed sessions, ${agents.mixed} of them by several versions, ${agents.failures} failures${agents.failures > 0 ? ` (last: ${agents.lastFailure})` : ''}`,
+      );
+    }
+    if (isLast) break;
+    await sleep(Math.min(500, Math.max(1, endMs - performance.now())), undefined, { signal }).catch(() => undefined);
+  }
+  const states = await Promise.all(
+    fleet.ofRole('replica').map(async (name) => [name, await fleet.status(name)] as const),
+  );
+  const versions = states.map(([, status]) => servedVersion(status));
+  console.log(
+    `\n${printed} versions reached ${versions.length} replicas in 3 clusters; slowest: version ${worst.version}, ${worst.ms.toFixed(0)} ms after it was published; at the end they serve ${[...new Set(versions)].join(', ')}`,
+  );
+}
+
+function servedVersion(status: unknown): string {
+  const version = typeof status === 'object' && status !== null && 'version' in status ? status.version : undefined;
+  return typeof version === 'number' ? String(version) : 'nothing';
+}
