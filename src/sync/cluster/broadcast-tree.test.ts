@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { depthOf, growTree, type BroadcastTree } from './broadcast-tree.ts';
 
 const EMPTY: BroadcastTree = new Map();
-const names = (count: number): string[] => Array.from({ length: count }, (_, index) => `m${String(index).padStart(2, '0')}`);
+const names = (count: number): string[] =>
+  Array.from({ length: count }, (_, index) => `m${String(index).padStart(2, '0')}`);
 
 function childrenOf(tree: BroadcastTree, parent: string | null): string[] {
   return [...tree].flatMap(([member, its]) => (its === parent ? [member] : []));

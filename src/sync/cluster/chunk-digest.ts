@@ -18,5 +18,8 @@ export function chunkSizeOf(sizeBytes: number, chunk: number): number {
 
 /** 32 hex digits, the same form as checksums in a version's index. */
 export function chunkDigest(bytes: Uint8Array): string {
-  return xxh3.xxh128(bytes).toString(16).padStart(2 * DIGEST_BYTES, '0');
+  return xxh3
+    .xxh128(bytes)
+    .toString(16)
+    .padStart(2 * DIGEST_BYTES, '0');
 }

@@ -73,7 +73,10 @@ export class FrameReader {
       return 'alive';
     }
     if (sizeBytes > CHUNK_BYTES)
-      throw new HoneError('checksum-mismatch', `A frame says that it has ${sizeBytes} bytes; none has over ${CHUNK_BYTES}.`);
+      throw new HoneError(
+        'checksum-mismatch',
+        `A frame says that it has ${sizeBytes} bytes; none has over ${CHUNK_BYTES}.`,
+      );
     return 'chunk';
   }
 }
