@@ -62,6 +62,7 @@ const metadataSchema = z.object({
   compression_format: z.string().optional(),
   checksum_format: z.string(),
   image_checksum: digest.optional().describe('over the checksums of all tensors of the new version'),
+  publisher: z.string().optional().describe('of whoever wrote the index: no two write the same one'),
   published_at: z.iso.datetime().optional().describe('when the publisher wrote the index, by its own clock'),
   files: z
     .record(fileName, z.strictObject({ size_bytes: z.int().min(0), checksum: digest }))
@@ -90,6 +91,8 @@ export interface VersionIndex {
   readonly weightMap: ReadonlyMap<string, string>;
   /** All files of the weight map, or nothing: other systems write none. */
   readonly files?: ReadonlyMap<string, StoredFile> | undefined;
+  /** Who wrote it. As no two publishers write the same index, each knows which directories are its own. */
+  readonly publisher?: string | undefined;
   readonly publishedAtMs?: number | undefined;
 }
 
@@ -110,6 +113,7 @@ export function formatIndex(index: VersionIndex, totalBytes: number): Uint8Array
         }),
     checksum_format: index.checksumFormat,
     ...(index.imageChecksum === undefined ? {} : { image_checksum: index.imageChecksum }),
+    ...(index.publisher === undefined ? {} : { publisher: index.publisher }),
     ...(index.publishedAtMs === undefined ? {} : { published_at: new Date(index.publishedAtMs).toISOString() }),
     ...(index.files === undefined
       ? {}
@@ -162,6 +166,7 @@ export function parseIndex(bytes: Uint8Array, identity: VersionIdentity): Versio
     imageChecksum: metadata.image_checksum,
     weightMap: homes,
     files,
+    publisher: metadata.publisher,
     publishedAtMs: metadata.published_at === undefined ? undefined : Date.parse(metadata.published_at),
   };
 }
