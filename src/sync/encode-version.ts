@@ -41,6 +41,8 @@ export interface EncodeVersionOptions {
   readonly base: VersionIdentity | undefined;
   readonly encoding: DeltaEncoding;
   readonly shardBytes?: number;
+  /** Written into the index; different for every publisher. */
+  readonly publisher?: string | undefined;
   /** Milliseconds since 1970, for readers of the index. */
   readonly publishedAtMs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -113,6 +115,7 @@ export async function encodeVersion(codec: TensorCodec, options: EncodeVersionOp
     imageChecksum: imageChecksum(checksums),
     weightMap,
     files: storedFiles,
+    publisher: options.publisher,
     publishedAtMs,
   };
   files.push({ name: INDEX_FILE, body: bodyOf(formatIndex(index, storedBytes)) });

@@ -5,6 +5,8 @@
  * the same version under the next free name (`weight_v000008-r1`) and, once the pointer is past it, removes what was left behind.
  * Longer than most files, as the baseline, the pointer and what is in doubt between them are one state.
  */
+import { randomUUID } from 'node:crypto';
+
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { policyVersion, type PolicyVersion } from '../domain/ids.ts';
 import { forEachBounded } from './bounded-work.ts';
@@ -34,6 +36,8 @@ const MAX_UNANSWERED = 2;
 const HASHES_IN_FLIGHT = 32;
 const WAKE_DEADLINE_MS = 10_000;
 const DEADLINE_MS = 1_800_000;
+/** What a store may take to end its calls once they are called off. */
+const SETTLING_MS = 2000;
 
 export { LATEST_POINTER };
 
@@ -58,6 +62,8 @@ export interface PublisherOptions {
   readonly deadlineMs?: number;
   /** Where versions of a remote store are kept while they are replayed; a folder under the system's temporary one if left out. */
   readonly cacheDirectory?: string;
+  /** Random if left out. No two publishers may have the same: by it each knows its own directories. */
+  readonly publisherId?: string;
   /** Tells whoever fetches that there is a new version. Nobody waits for it, and a failure is an event. */
   readonly wake?: (identity: VersionIdentity, signal: AbortSignal) => Promise<void>;
   readonly onEvent?: (event: PublisherEvent) => void;
@@ -103,16 +109,11 @@ interface Published {
 
 type PublishedVersion = Published & { readonly identity: VersionIdentity };
 
-interface Upload {
-  readonly identity: VersionIdentity;
-  /** False = another process wrote the same bytes under this name; it may swap to it as well. */
-  readonly isOwn: boolean;
-}
-
 export class Publisher implements AsyncDisposable {
   readonly #store: WeightStore;
   readonly #options: PublisherOptions & { readonly encoding: DeltaEncoding; readonly deadlineMs: number };
   readonly #now: () => number;
+  readonly #publisherId: string;
   readonly #buffers: SnapshotBuffers;
   readonly #closing = new AbortController();
   #current: Published;
@@ -137,6 +138,7 @@ export class Publisher implements AsyncDisposable {
       deadlineMs: options.deadlineMs ?? DEADLINE_MS,
     };
     this.#now = options.now ?? (() => performance.now());
+    this.#publisherId = options.publisherId ?? randomUUID();
     this.#buffers = new SnapshotBuffers(options.codec, options.bootWeights);
     this.#current = start.current;
     this.#forkedFrom = start.forkedFrom;
@@ -197,17 +199,19 @@ export class Publisher implements AsyncDisposable {
         cure: 'Await each publish before the next.',
       });
     this.#isPublishing = true;
-    try {
-      const { deadlineMs } = this.#options;
-      const signal = outer === undefined ? this.#closing.signal : AbortSignal.any([outer, this.#closing.signal]);
-      return await withinDeadline(
-        `Version ${this.#current.version + 1} of run ${this.#options.runId} was not published`,
-        { deadlineMs, signal },
-        (ending) => this.#publish(tensors, ending, onSnapshot),
-      );
-    } finally {
-      this.#isPublishing = false;
-    }
+    const { deadlineMs, runId } = this.#options;
+    const signal = outer === undefined ? this.#closing.signal : AbortSignal.any([outer, this.#closing.signal]);
+    return withinDeadline(
+      `Version ${this.#current.version + 1} of run ${runId} was not published`,
+      { deadlineMs, signal },
+      async (ending) => {
+        try {
+          return await this.#publish(tensors, ending, onSnapshot);
+        } finally {
+          this.#isPublishing = false; // Only now does nothing read the snapshot any more.
+        }
+      },
+    );
   }
 
   async close(): Promise<void> {
@@ -251,17 +255,18 @@ export class Publisher implements AsyncDisposable {
         base,
         encoding,
         ...(shardBytes === undefined ? {} : { shardBytes }),
+        publisher: this.#publisherId,
         publishedAtMs: wallMs?.(),
         signal,
       });
       const encodedMs = this.#now();
-      const upload = await this.#upload(version, encoded, signal);
-      const next: PublishedVersion = { identity: upload.identity, version, weights, isRecycled: true };
-      isKept = (await this.#swap(confirmed.value?.tag, { next, upload, signal })) === 'kept';
-      await this.#removeLeftovers(upload.identity, signal);
+      const identity = await this.#upload(version, encoded, signal);
+      await this.#swap(confirmed.value?.tag, { identity, version, weights, isRecycled: true }, signal);
+      isKept = true;
+      await this.#removeLeftovers(identity, signal);
       const report: PublishReport = {
         version,
-        identity: upload.identity,
+        identity,
         bytes: encoded.wireBytes,
         changedTensors: encoded.changedTensors,
         changedElements: encoded.changedElements,
@@ -273,7 +278,7 @@ export class Publisher implements AsyncDisposable {
         uploadMs: this.#now() - encodedMs,
       };
       this.#options.onEvent?.({ type: 'weights-published', ...report });
-      this.#wake(upload.identity);
+      this.#wake(identity);
       return report;
     } finally {
       if (!isKept && ![...this.#unanswered.values()].some((held) => held.weights === weights))
@@ -292,12 +297,11 @@ export class Publisher implements AsyncDisposable {
     return pointer;
   }
 
-  async #upload(version: PolicyVersion, encoded: EncodedVersion, signal: AbortSignal): Promise<Upload> {
+  async #upload(version: PolicyVersion, encoded: EncodedVersion, signal: AbortSignal): Promise<VersionIdentity> {
     const { runId } = this.#options;
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       const identity = { runId, version, attempt };
-      const result = await this.#uploadAs(identity, encoded, signal);
-      if (result !== 'different') return { identity, isOwn: result === 'created' };
+      if (await this.#uploadAs(identity, encoded, signal)) return identity;
     }
     throw new HoneError(
       'store-failed',
@@ -306,12 +310,8 @@ export class Publisher implements AsyncDisposable {
     );
   }
 
-  /** What came of the index; `different` when other bytes already have this name. Identical files of a killed upload are completed. */
-  async #uploadAs(
-    identity: VersionIdentity,
-    { files }: EncodedVersion,
-    signal: AbortSignal,
-  ): Promise<'created' | 'identical' | 'different'> {
+  /** False when other bytes already have this name. Identical weight files of a killed upload are taken as they are. */
+  async #uploadAs(identity: VersionIdentity, { files }: EncodedVersion, signal: AbortSignal): Promise<boolean> {
     const directory = formatIdentity(identity);
     const weightFiles = files.filter(({ name }) => name !== INDEX_FILE);
     let isTaken = false;
@@ -321,34 +321,27 @@ export class Publisher implements AsyncDisposable {
       if (result === 'different') isTaken = true;
     });
     const index = files.at(-1);
-    if (isTaken || index === undefined) return 'different';
-    return this.#store.putObject(`${directory}/${index.name}`, index.body, { signal });
+    if (isTaken || index === undefined) return false;
+    return (await this.#store.putObject(`${directory}/${index.name}`, index.body, { signal })) !== 'different';
   }
 
-  /** Resolves when the version is visible; the baseline is then this one. */
-  async #swap(
-    tag: string | undefined,
-    { next, upload, signal }: { next: PublishedVersion; upload: Upload; signal: AbortSignal },
-  ): Promise<'kept'> {
+  /** Resolves when the version is visible; it is then the baseline. */
+  async #swap(tag: string | undefined, next: PublishedVersion, signal: AbortSignal): Promise<void> {
     const value = formatIdentity(next.identity);
-    let result: 'swapped' | 'conflict';
+    let found: string | undefined = value;
     try {
-      signal.throwIfAborted();
-      result = await this.#store.compareAndSwapPointer(LATEST_POINTER, tag, value, { signal });
+      if ((await this.#store.compareAndSwapPointer(LATEST_POINTER, tag, value, { signal })) === 'conflict')
+        found = (await this.#store.readPointer(LATEST_POINTER, { signal }))?.value;
     } catch (error) {
       this.#remember(value, next);
       throw error;
     }
-    if (result === 'conflict') {
-      const found = (await this.#store.readPointer(LATEST_POINTER, { signal }))?.value;
-      // A first try whose answer was lost may have won against its own repetition.
-      if (found !== value || !upload.isOwn) {
-        await this.#removeLoser(next.identity, found, signal);
-        throw this.#lost(found);
-      }
+    // After a conflict our own name means that a first try, whose answer was lost, won against its repetition.
+    if (found !== value) {
+      await this.#removeLoser(next.identity, found, signal);
+      throw this.#lost(found);
     }
     this.#advance(next);
-    return 'kept';
   }
 
   #remember(value: string, next: PublishedVersion): void {
@@ -536,5 +529,21 @@ async function withinDeadline<T>(
         cure: 'Check the link to the store, or allow more time; nothing that is visible changed.',
       }),
   });
-  return work(deadline.signal);
+  const running = work(deadline.signal);
+  let timer: NodeJS.Timeout | undefined;
+  let onAbort = (): void => undefined;
+  // A store that heeds its signal ends soon after it; one that does not is left behind.
+  const left = new Promise<never>((_, reject) => {
+    // The reason was set by Deadline, always to a HoneError.
+    onAbort = (): void => void (timer = setTimeout(() => reject(deadline.signal.reason as Error), SETTLING_MS));
+  });
+  if (deadline.signal.aborted) onAbort();
+  else deadline.signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await Promise.race([running, left]);
+  } finally {
+    deadline.signal.removeEventListener('abort', onAbort);
+    clearTimeout(timer);
+    running.catch(() => undefined);
+  }
 }
