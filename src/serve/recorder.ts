@@ -1,6 +1,6 @@
 /**
- * The recorder: an OpenAI-compatible server, one base URL and bearer secret a rollout, in front of a Policy.
- * It owns the HTTP side only (routes, secrets, limits, disconnects); sessions own the tokens.
+ * The recorder: an OpenAI-compatible server, one base URL and bearer secret a rollout, in front of a Policy; on a server of its own
+ * or mounted on another one. It owns the HTTP side only (routes, secrets, limits, disconnects); sessions own the tokens.
  * Invariant: a session is reachable with its own secret alone, and answers 409 for good once it is sealed.
  */
 import { hash, timingSafeEqual } from 'node:crypto';
@@ -49,8 +49,13 @@ interface Entry {
 const TOMBSTONES = 4096;
 const ROUTE = /^\/sessions\/([^/]+)\/v1\/(chat\/completions|models)$/;
 
+interface Route {
+  readonly id: string;
+  readonly endpoint: string;
+}
+
 /** The session id and endpoint that a request is for; undefined when the path is not one of ours. */
-function readRoute(url: string): { id: string; endpoint: string } | undefined {
+function readRoute(url: string): Route | undefined {
   const [, encodedId, endpoint] = ROUTE.exec(url.split('?', 1)[0] ?? '') ?? [];
   if (encodedId === undefined || endpoint === undefined) return undefined;
   try {
@@ -65,7 +70,8 @@ const digest = (text: string): Buffer => hash('sha256', text, 'buffer');
 export class Recorder {
   readonly #options: RecorderOptions;
   readonly #renderPrompt: ReturnType<typeof createPromptRenderer>;
-  readonly #server: Server;
+  /** Undefined when it is mounted on a server of someone else's. */
+  #server: Server | undefined;
   readonly #entries = new Map<string, Entry>();
   readonly #sealedIds: string[] = [];
   readonly #now: () => number;
@@ -79,29 +85,51 @@ export class Recorder {
     this.#now = options.now ?? (() => performance.now());
     this.#wallSeconds = options.wallSeconds ?? (() => Math.floor(Date.now() / 1000));
     this.#maxBodyBytes = options.maxBodyBytes ?? 64 * 1024 * 1024;
-    this.#server = createServer(
-      { keepAliveTimeout: 120_000 },
-      (request, response) => void this.#handle(request, response),
-    );
   }
 
   static async start(options: RecorderOptions): Promise<Recorder> {
     const recorder = new Recorder(options);
     const host = options.host ?? '127.0.0.1';
+    const server = createServer({ keepAliveTimeout: 120_000 }, (request, response) => {
+      if (!recorder.handle(request, response))
+        sendError(
+          response,
+          new ChatError(
+            404,
+            'not_found',
+            'Only /sessions/<id>/v1/chat/completions and /sessions/<id>/v1/models are served here.',
+          ),
+        );
+    });
+    recorder.#server = server;
     await new Promise<void>((resolve, reject) => {
-      recorder.#server.once('error', reject);
-      recorder.#server.listen(options.port ?? 0, host, () => {
-        recorder.#server.removeListener('error', reject);
+      server.once('error', reject);
+      server.listen(options.port ?? 0, host, () => {
+        server.removeListener('error', reject);
         resolve();
       });
     });
     // A listening TCP server's address is never a string or null.
-    const { port } = recorder.#server.address() as AddressInfo;
+    const { port } = server.address() as AddressInfo;
     recorder.#origin = `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
     return recorder;
   }
 
-  openSession({ secret, ...session }: OpenSession): { baseUrl: string; apiKey: string } {
+  /** Without a server: whoever has one passes requests to `handle`. */
+  static mounted(options: Omit<RecorderOptions, 'host' | 'port'>): Recorder {
+    return new Recorder(options);
+  }
+
+  /** False when the path is not one of a recorder's; else the request is answered here. */
+  handle(request: IncomingMessage, response: ServerResponse): boolean {
+    const route = readRoute(request.url ?? '');
+    if (route === undefined) return false;
+    void this.#handle(route, request, response);
+    return true;
+  }
+
+  /** `path` is that of the base URL, below wherever the recorder is mounted. */
+  openSession({ secret, ...session }: OpenSession): { baseUrl: string; path: string; apiKey: string } {
     if (this.#entries.has(session.id))
       throw new HoneError('invalid-rollout', `The session ${session.id} is already open or sealed.`, {
         cure: 'Give every attempt of a rollout its own session id.',
@@ -111,7 +139,8 @@ export class Recorder {
       secretDigest: digest(secret),
       session: new RecordingSession(session, { policy, tokenizer, renderPrompt: this.#renderPrompt, now: this.#now }),
     });
-    return { baseUrl: `${this.#origin}/sessions/${encodeURIComponent(session.id)}/v1`, apiKey: secret };
+    const path = `/sessions/${encodeURIComponent(session.id)}/v1`;
+    return { baseUrl: `${this.#origin}${path}`, path, apiKey: secret };
   }
 
   async seal(id: string): Promise<SealedSession> {
@@ -132,9 +161,11 @@ export class Recorder {
     const open = [...this.#entries.values()].flatMap((entry) => entry.session ?? []);
     this.#entries.clear();
     await Promise.allSettled(open.map((session) => session.seal()));
+    const server = this.#server;
+    if (server === undefined) return;
     await new Promise<void>((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
+      server.close(() => resolve());
+      server.closeAllConnections();
     });
   }
 
@@ -142,15 +173,8 @@ export class Recorder {
     await this.close();
   }
 
-  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #handle(route: Route, request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
-      const route = readRoute(request.url ?? '');
-      if (route === undefined)
-        throw new ChatError(
-          404,
-          'not_found',
-          'Only /sessions/<id>/v1/chat/completions and /sessions/<id>/v1/models are served here.',
-        );
       const session = this.#authorize(route.id, request.headers.authorization);
       if (route.endpoint === 'models') {
         if (request.method !== 'GET') throw new ChatError(405, 'method_not_allowed', 'List models with GET.');

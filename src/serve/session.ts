@@ -217,6 +217,7 @@ export class RecordingSession {
           maxTokens: Math.min(sampling.maxTokens, request.maxTokens ?? sampling.maxTokens, room),
         },
         seed: deriveSeed(seed, 'turn', turnIndex),
+        session: this.#options.id,
         signal,
         ...(minVersion === undefined ? {} : { minVersion }),
         ...(exactVersion === undefined ? {} : { exactVersion }),

@@ -15,12 +15,14 @@ const replicaName = z
   .string()
   .regex(/^[\w.:-]{1,128}$/u, 'must be 1 to 128 letters, digits, dots, colons, dashes or underscores');
 
+const httpUrl = z.url({ protocol: /^https?$/u, error: 'must be a URL such as http://10.0.0.7:8000' });
+
 export const replicaDescriptionSchema = z.strictObject({
   id: replicaName.describe('stays the same over restarts'),
   bootId: replicaName.describe('another one after each start of the process'),
   cluster: z.string().max(128),
-  url: z.httpUrl().describe('base URL of the data port, as routers reach it'),
-  controlUrl: z.httpUrl().describe('base URL of the control port, as routers reach it'),
+  url: httpUrl.describe('base URL of the data port, as routers reach it'),
+  controlUrl: httpUrl.describe('base URL of the control port, as routers reach it'),
   runId: z.string().max(256).optional().describe('run whose versions it serves; absent while it serves the boot model'),
   version: z.int().min(0).describe('served now'),
   state: z.enum(['starting', 'serving', 'closing', 'failed']),

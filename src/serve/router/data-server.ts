@@ -1,0 +1,213 @@
+/**
+ * The router's data port: what agents and recorders can reach. Invariants: it has `/generate` and, with a hosted recorder, that
+ * recorder's chat routes, compared as they were written and in no other spelling; whoever may not use a route is refused before
+ * the body is read; a client that goes away stops what samples for it.
+ */
+import { createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+
+import { HoneError, reasonOf } from '../../domain/errors.ts';
+import { errorBody, listen } from '../service/control-server.ts';
+import { decodeGenerateRequest } from '../wire/generate-request.ts';
+import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
+import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
+import type { AnswerHeaders, AnswerReceiver, GenerateInFlight } from './generate-transport.ts';
+import type { Relay } from './relay.ts';
+import type { Access, SessionSecrets } from './session-secrets.ts';
+
+/** What the data port needs of a hosted recorder. */
+export interface ChatRoutes {
+  /** False = not a path of its; it answers the others itself, with its own secrets. */
+  handle(request: IncomingMessage, response: ServerResponse): boolean;
+}
+
+export interface DataServerOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly relay: Relay;
+  readonly secrets: SessionSecrets;
+  readonly chat?: ChatRoutes | undefined;
+  readonly known: () => { readonly version: number | undefined; readonly contextLength: number | undefined };
+  readonly newRequestId: () => string;
+  readonly maxBodyBytes?: number;
+}
+
+export interface DataServer {
+  readonly url: string;
+  /** Refuses new requests from here on; those under way go on. */
+  drain(): void;
+  /** Answers under way. */
+  readonly active: number;
+  close(): Promise<void>;
+}
+
+const REQUEST_ID = /^[\w.:-]{1,128}$/u;
+
+export async function startDataServer(options: DataServerOptions): Promise<DataServer> {
+  const { host, port } = options;
+  const routes = new DataRoutes(options);
+  const server: Server = createServer({ keepAliveTimeout: 120_000, noDelay: true }, (request, response) => {
+    routes.handle(request, response);
+  });
+  // Nothing here speaks another protocol; left alone, node would close such a socket without a word.
+  server.on('connect', (_request, socket) => socket.end('HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n'));
+  const url = await listen(server, { service: 'router', host, port });
+  return {
+    url,
+    drain: () => routes.drain(),
+    get active() {
+      return routes.active;
+    },
+    close: async () => {
+      await new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      });
+    },
+  };
+}
+
+class DataRoutes {
+  readonly #options: DataServerOptions;
+  #isDraining = false;
+  active = 0;
+
+  constructor(options: DataServerOptions) {
+    this.#options = options;
+  }
+
+  drain(): void {
+    this.#isDraining = true;
+  }
+
+  handle(request: IncomingMessage, response: ServerResponse): void {
+    if (this.#isDraining) return this.#refuse(response, GENERATE_STATUS.unavailable, 'closing', 'The router closes.');
+    if (request.url !== GENERATE_PATH) {
+      if (this.#options.chat?.handle(request, response) !== true)
+        this.#refuse(response, 404, 'not_found', `Only ${GENERATE_PATH} is served here.`);
+      return;
+    }
+    const access = this.#options.secrets.access(request.headers.authorization);
+    if (access.kind === 'refused' || (access.kind === 'session' && access.use !== 'generate'))
+      return this.#refuse(
+        response,
+        GENERATE_STATUS.unauthorized,
+        'unauthorized',
+        'This bearer token is not known here.',
+      );
+    if (request.method === 'GET') return this.#tellKnown(response);
+    if (request.method !== 'POST')
+      return this.#refuse(response, 405, 'method_not_allowed', `Ask for tokens with POST ${GENERATE_PATH}.`);
+    this.#generate(request, response, access);
+  }
+
+  /** What a client must know before it asks: the context's length, and the version that is served. */
+  #tellKnown(response: ServerResponse): void {
+    const { version, contextLength } = this.#options.known();
+    if (version === undefined || contextLength === undefined)
+      return this.#refuse(response, GENERATE_STATUS.unavailable, 'no_replica', 'No replica serves now.');
+    sendJson(response, 200, { version, contextLength });
+  }
+
+  #generate(request: IncomingMessage, response: ServerResponse, access: Access): void {
+    const { maxBodyBytes = 64 * 1024 * 1024 } = this.#options;
+    const chunks: Buffer[] = [];
+    let sizeBytes = 0;
+    request.on('data', (chunk: Buffer) => {
+      sizeBytes += chunk.length;
+      if (sizeBytes <= maxBodyBytes) chunks.push(chunk);
+      else if (!response.headersSent) {
+        response.setHeader('connection', 'close');
+        this.#refuse(response, 413, 'body_too_large', `The body passes ${maxBodyBytes} bytes.`);
+      }
+    });
+    request.on('end', () => {
+      if (sizeBytes > maxBodyBytes || response.destroyed) return;
+      const [only] = chunks;
+      const body = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
+      const decoded = this.#read(body, access, response);
+      if (decoded !== undefined) this.#relay(decoded, { body, request, response });
+    });
+  }
+
+  #read(body: Buffer, access: Access, response: ServerResponse): DecodedGenerateRequest | undefined {
+    let decoded: DecodedGenerateRequest;
+    try {
+      decoded = decodeGenerateRequest(body);
+    } catch (error) {
+      const type = error instanceof HoneError ? error.code : 'invalid-config';
+      this.#refuse(response, GENERATE_STATUS.invalid, type, reasonOf(error));
+      return undefined;
+    }
+    if (access.kind !== 'session' || decoded.session === access.id) return decoded;
+    const message = 'This bearer token is good for its own session alone.';
+    this.#refuse(response, GENERATE_STATUS.unauthorized, 'unauthorized', message);
+    return undefined;
+  }
+
+  #relay(
+    decoded: DecodedGenerateRequest,
+    { body, request, response }: { body: Buffer; request: IncomingMessage; response: ServerResponse },
+  ): void {
+    const given = request.headers[REQUEST_ID_HEADER];
+    const requestId = typeof given === 'string' && REQUEST_ID.test(given) ? given : this.#options.newRequestId();
+    this.active += 1;
+    const receiver = new ResponseReceiver(response);
+    const inFlight = this.#options.relay.send({ requestId, body }, decoded, receiver);
+    receiver.attach(inFlight);
+    response.once('close', () => {
+      this.active -= 1;
+      if (!response.writableFinished) inFlight.abort();
+    });
+  }
+
+  #refuse(response: ServerResponse, status: number, type: string, message: string): void {
+    sendJson(response, status, errorBody(type, message));
+  }
+}
+
+/** A relayed answer on its way into an HTTP response. */
+class ResponseReceiver implements AnswerReceiver {
+  readonly #response: ServerResponse;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+  }
+
+  attach(inFlight: GenerateInFlight): void {
+    this.#response.on('drain', () => inFlight.resume());
+  }
+
+  onStart(status: number, { contentType, replica, retryAfterSeconds }: AnswerHeaders): void {
+    this.#response.writeHead(status, {
+      'content-type': contentType,
+      'cache-control': 'no-cache',
+      ...(replica === undefined ? {} : { [REPLICA_HEADER]: replica }),
+      ...(retryAfterSeconds === undefined ? {} : { 'retry-after': String(retryAfterSeconds) }),
+    });
+  }
+
+  onData(chunk: Buffer): boolean {
+    return this.#response.write(chunk);
+  }
+
+  onEnd(): void {
+    this.#response.end();
+  }
+
+  /** A half answer must not look whole: the connection is broken off. */
+  onError(): void {
+    this.#response.destroy();
+  }
+}
+
+function sendJson(response: ServerResponse, status: number, body: object): void {
+  if (response.headersSent || response.destroyed) return;
+  const text = JSON.stringify(body);
+  response.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(text),
+    ...(status === GENERATE_STATUS.unavailable ? { 'retry-after': '1' } : {}),
+  });
+  response.end(text);
+}

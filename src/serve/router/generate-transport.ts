@@ -1,0 +1,48 @@
+/**
+ * The port between who asks for tokens and who has them sampled: one call, whose answer comes as it is written. Adapters: routers
+ * over HTTP, and the relay of the router in whose process the caller runs. Invariant: a receiver hears `onStart` at most once
+ * before its data, then exactly one of `onEnd` and `onError`, and nothing after an abort.
+ */
+
+export interface GenerateCall {
+  /** Another one for every call, retries included: a replica refuses one that it is at work on. */
+  readonly requestId: string;
+  /** The body of `POST /generate`, as `encodeGenerateRequest` writes it. */
+  readonly body: string | Buffer;
+}
+
+export interface AnswerHeaders {
+  readonly contentType: string;
+  /** Who answered, by id and boot id. */
+  readonly replica: string | undefined;
+  readonly retryAfterSeconds: number | undefined;
+}
+
+export interface AnswerReceiver {
+  onStart(status: number, headers: AnswerHeaders): void;
+  /** False = no more until `resume`. */
+  onData(chunk: Buffer): boolean;
+  onEnd(): void;
+  /** The answer was cut, or never began. */
+  onError(error: Error): void;
+}
+
+export interface GenerateInFlight {
+  /** The one who asked is gone: what samples for it stops. Safe to call at any time. */
+  abort(): void;
+  resume(): void;
+}
+
+export interface GenerateTransport {
+  send(call: GenerateCall, receiver: AnswerReceiver): GenerateInFlight;
+  /** Newest version that is known to be served, and tokens that every replica has room for; undefined until they are known. */
+  known(): { readonly version: number | undefined; readonly contextLength: number | undefined };
+  /** Asks for both anew. Rejects with `no-replica` when nobody can tell. */
+  refresh(signal: AbortSignal): Promise<void>;
+  close(): Promise<void>;
+}
+
+export function readRetryAfter(value: string | string[] | undefined): number | undefined {
+  const seconds = Number(value);
+  return value !== undefined && Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined;
+}

@@ -1,0 +1,185 @@
+/**
+ * Tokens by routers over HTTP: one is used until it fails, then the next. It owns the connections. Invariant: a call goes to one
+ * router once; trying again is the caller's to decide, as only the caller knows what it has already.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+
+import { Pool } from 'undici';
+import type { Dispatcher } from 'undici';
+import { z } from 'zod';
+
+import { HoneError, reasonOf } from '../../domain/errors.ts';
+import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
+import { readRetryAfter } from './generate-transport.ts';
+import type { AnswerReceiver, GenerateCall, GenerateInFlight, GenerateTransport } from './generate-transport.ts';
+
+export interface HttpTransportOptions {
+  /** Base URLs of data ports, best first. A replica's own works too, where it answers `GET /generate`. */
+  readonly routers: readonly string[];
+  /** The fleet's secret, or a session's. */
+  readonly token?: string | undefined;
+  readonly connectTimeoutMs?: number;
+}
+
+const knownSchema = z.object({ version: z.int().min(0), contextLength: z.int().min(1) });
+
+interface RouterConnection {
+  readonly url: string;
+  readonly path: string;
+  readonly pool: Pool;
+}
+
+export class HttpTransport implements GenerateTransport {
+  readonly #options: HttpTransportOptions;
+  readonly #routers: readonly RouterConnection[];
+  #current = 0;
+  #version: number | undefined;
+  #contextLength: number | undefined;
+
+  constructor(options: HttpTransportOptions) {
+    this.#options = options;
+    const { routers, connectTimeoutMs = 5_000 } = options;
+    if (routers.length === 0)
+      throw new HoneError('invalid-config', 'No router is named.', { cure: 'Name the data URL of one.' });
+    this.#routers = routers.map((router) => {
+      const url = new URL(router);
+      const pool = new Pool(url.origin, {
+        pipelining: 1,
+        connect: { noDelay: true, timeout: connectTimeoutMs },
+        // Who asks has deadlines of its own, which know what the reply is at.
+        headersTimeout: 0,
+        // For what stays open behind a last event.
+        bodyTimeout: 600_000,
+        allowH2: false,
+      });
+      return { url: router, path: `${url.pathname.replace(/\/$/u, '')}${GENERATE_PATH}`, pool };
+    });
+  }
+
+  send({ requestId, body }: GenerateCall, receiver: AnswerReceiver): GenerateInFlight {
+    const router = this.#router;
+    const stream = new AnswerStream(receiver, () => this.#leave(router));
+    router.pool.dispatch(
+      {
+        method: 'POST',
+        path: router.path,
+        headers: { 'content-type': 'application/json', [REQUEST_ID_HEADER]: requestId, ...this.#authorization() },
+        body,
+      },
+      stream,
+    );
+    return stream;
+  }
+
+  known(): { version: number | undefined; contextLength: number | undefined } {
+    return { version: this.#version, contextLength: this.#contextLength };
+  }
+
+  async refresh(signal: AbortSignal): Promise<void> {
+    let failure: unknown;
+    for (let tries = 0; tries < this.#routers.length; tries++) {
+      const router = this.#router;
+      try {
+        const answer = await router.pool.request({
+          method: 'GET',
+          path: router.path,
+          headers: this.#authorization(),
+          signal,
+        });
+        const text = await answer.body.text();
+        if (answer.statusCode === GENERATE_STATUS.unauthorized)
+          throw new HoneError('unauthorized', `The router ${router.url} does not know this token.`, {
+            cure: 'Set HONE_TOKEN to the secret of the fleet.',
+          });
+        if (answer.statusCode !== 200) throw new Error(`it answered ${answer.statusCode}: ${text.slice(0, 200)}`);
+        const { version, contextLength } = knownSchema.parse(JSON.parse(text));
+        this.#version = Math.max(this.#version ?? 0, version);
+        this.#contextLength = contextLength;
+        return;
+      } catch (error) {
+        if (error instanceof HoneError) throw error;
+        failure = new Error(`${router.url}: ${reasonOf(error)}`);
+        this.#leave(router);
+      }
+    }
+    throw new HoneError('no-replica', `No router can tell what is served: ${reasonOf(failure)}.`, {
+      cure: 'Start a router with hone serve router and replicas with --router, or mend serve.routers.',
+      cause: failure,
+    });
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#routers.map(({ pool }) => pool.destroy()));
+  }
+
+  get #router(): RouterConnection {
+    const router = this.#routers[this.#current];
+    if (router === undefined) throw new RangeError('no router');
+    return router;
+  }
+
+  #authorization(): Record<string, string> {
+    const { token } = this.#options;
+    return token === undefined ? {} : { authorization: `Bearer ${token}` };
+  }
+
+  /** Goes to the next router, unless another call has gone there already. */
+  #leave(router: RouterConnection): void {
+    if (this.#router === router) this.#current = (this.#current + 1) % this.#routers.length;
+  }
+}
+
+class AnswerStream implements Dispatcher.DispatchHandler, GenerateInFlight {
+  readonly #receiver: AnswerReceiver;
+  readonly #onFailure: () => void;
+  #controller: Dispatcher.DispatchController | undefined;
+  #isOver = false;
+
+  constructor(receiver: AnswerReceiver, onFailure: () => void) {
+    this.#receiver = receiver;
+    this.#onFailure = onFailure;
+  }
+
+  abort(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#controller?.abort(new HoneError('aborted', 'Nobody waits for this answer any more.'));
+  }
+
+  resume(): void {
+    this.#controller?.resume();
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    if (this.#isOver) controller.abort(new HoneError('aborted', 'Nobody waits for this answer any more.'));
+  }
+
+  onResponseStart(_controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+    if (this.#isOver) return;
+    if (status >= 500) this.#onFailure();
+    const replica = headers[REPLICA_HEADER];
+    this.#receiver.onStart(status, {
+      contentType: headers['content-type'] ?? '',
+      replica: typeof replica === 'string' ? replica : undefined,
+      retryAfterSeconds: readRetryAfter(headers['retry-after']),
+    });
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (!this.#isOver && !this.#receiver.onData(chunk)) controller.pause();
+  }
+
+  onResponseEnd(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#receiver.onEnd();
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#onFailure();
+    this.#receiver.onError(error);
+  }
+}

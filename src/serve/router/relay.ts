@@ -1,0 +1,512 @@
+/**
+ * Requests on their way to replicas: each is sent to the replica that the choice names, and its answer is passed on byte by byte
+ * as it comes, with back-pressure both ways. Invariants: a replica that fails before its first byte is replaced by another one
+ * unnoticed, a bounded number of times; once a byte went out the answer is this replica's to its end, or is cut; whoever asked and
+ * went away leaves nothing running behind.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+
+import { Pool } from 'undici';
+import type { Dispatcher } from 'undici';
+
+import { HoneError } from '../../domain/errors.ts';
+import { errorBody } from '../service/control-server.ts';
+import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
+import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
+import type { AnswerHeaders, AnswerReceiver, GenerateCall, GenerateInFlight } from './generate-transport.ts';
+import { readRetryAfter } from './generate-transport.ts';
+import { hashBlocks } from './prefix-index.ts';
+import type { ReplicaEntry, ReplicaRegistry } from './replica-registry.ts';
+import { chooseRoute } from './route-choice.ts';
+import type { RouteCandidate } from './route-choice.ts';
+import { SessionAffinity } from './session-affinity.ts';
+
+export interface RelayOptions {
+  readonly registry: ReplicaRegistry;
+  /** The fleet's secret, which replicas ask for. */
+  readonly token: string | undefined;
+  /** Monotone milliseconds. */
+  readonly now: () => number;
+  /** Replicas that one request is sent to, at most. */
+  readonly mostAttempts?: number;
+  /** Requests that may wait at one replica beyond those that it samples. */
+  readonly mostWaiting?: number;
+  /** Without a first byte for so long a replica counts as failed. */
+  readonly firstByteTimeoutMs?: number;
+  /** Without a further byte for so long an answer is cut. */
+  readonly stallTimeoutMs?: number;
+  readonly onEnd?: (report: RelayReport) => void;
+  /** A replica failed a request: reason to look at it now. */
+  readonly onTrouble?: (entry: ReplicaEntry) => void;
+  /** Nobody serves the version that a request asks for. */
+  readonly onVersionMissing?: () => void;
+}
+
+export interface RelayReport {
+  readonly requestId: string;
+  readonly session: string | undefined;
+  /** The replica that answered last; undefined when none was asked. */
+  readonly replica: string | undefined;
+  readonly status: number;
+  readonly end: 'whole' | 'cut' | 'client-gone' | 'refused';
+  /** Why each try before the last one failed. */
+  readonly retries: readonly RetryReason[];
+  readonly firstByteMs: number | undefined;
+  readonly totalMs: number;
+  readonly bytes: number;
+}
+
+export type RetryReason = 'unreachable' | 'status' | 'version' | 'busy' | 'unavailable' | 'empty';
+
+/** A dead replica's answer that has been silent for so long is given up. */
+const SILENT_MS = 1_000;
+const REFUSAL_BYTES = 64 * 1024;
+
+interface Refusal {
+  readonly status: number;
+  readonly headers: AnswerHeaders;
+  readonly body: Buffer;
+}
+
+export class Relay {
+  readonly #options: RelayOptions;
+  readonly #pools = new Map<string, Pool>();
+  readonly #affinity = new SessionAffinity();
+  readonly #attempts = new Map<string, Set<Attempt>>();
+  #isClosed = false;
+
+  constructor(options: RelayOptions) {
+    this.#options = options;
+  }
+
+  get options(): RelayOptions {
+    return this.#options;
+  }
+
+  get affinity(): SessionAffinity {
+    return this.#affinity;
+  }
+
+  send(call: GenerateCall, request: DecodedGenerateRequest, receiver: AnswerReceiver): GenerateInFlight {
+    const relayed = new RelayedRequest(this, { call, request, receiver });
+    relayed.next();
+    return relayed;
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  pool(origin: string): Pool {
+    let pool = this.#pools.get(origin);
+    if (pool === undefined) {
+      // Requests are one write each; Nagle would hold their last segment back until the replica acknowledged the ones before.
+      pool = new Pool(origin, { pipelining: 1, connect: { noDelay: true, timeout: 5_000 }, allowH2: false });
+      this.#pools.set(origin, pool);
+    }
+    return pool;
+  }
+
+  began(attempt: Attempt): void {
+    const { entry } = attempt;
+    entry.inFlight += 1;
+    entry.counts.requests += 1;
+    let attempts = this.#attempts.get(entry.id);
+    if (attempts === undefined) this.#attempts.set(entry.id, (attempts = new Set()));
+    attempts.add(attempt);
+  }
+
+  ended(attempt: Attempt): void {
+    const { entry } = attempt;
+    entry.inFlight -= 1;
+    const attempts = this.#attempts.get(entry.id);
+    attempts?.delete(attempt);
+    if (attempts?.size === 0) this.#attempts.delete(entry.id);
+  }
+
+  /** Gives up what a dead replica, or one that was forgotten, has not answered for a while. Call it now and then. */
+  sweep(): void {
+    const { registry, now } = this.#options;
+    for (const [id, attempts] of this.#attempts) {
+      const state = registry.get(id)?.health.state ?? 'DEAD';
+      if (state !== 'DEAD' && state !== 'RETIRED') continue;
+      for (const attempt of attempts)
+        if (now() - attempt.lastByteMs >= SILENT_MS || attempt.entry !== registry.get(id))
+          attempt.giveUp(new Error(`the replica ${id} is dead`));
+    }
+  }
+
+  /** Cuts what is under way. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const attempts of this.#attempts.values())
+      for (const attempt of attempts) attempt.giveUp(new Error('the router closes'));
+    await Promise.all([...this.#pools.values()].map((pool) => pool.destroy()));
+  }
+}
+
+interface RelayedParts {
+  readonly call: GenerateCall;
+  readonly request: DecodedGenerateRequest;
+  readonly receiver: AnswerReceiver;
+}
+
+/** One request over all its tries. */
+class RelayedRequest implements GenerateInFlight {
+  readonly #relay: Relay;
+  readonly #parts: RelayedParts;
+  readonly #tried = new Set<string>();
+  readonly #retries: RetryReason[] = [];
+  readonly #blocks: Float64Array;
+  readonly #startMs: number;
+  #attempt: Attempt | undefined;
+  #refusal: Refusal | undefined;
+  #firstByteMs: number | undefined;
+  #bytes = 0;
+  #isOver = false;
+
+  constructor(relay: Relay, parts: RelayedParts) {
+    this.#relay = relay;
+    this.#parts = parts;
+    this.#startMs = relay.options.now();
+    this.#blocks = hashBlocks(parts.request.tokens);
+  }
+
+  abort(): void {
+    if (this.#isOver) return;
+    const attempt = this.#attempt;
+    this.#finish('client-gone', attempt === undefined ? 0 : 499);
+    attempt?.abandon();
+  }
+
+  resume(): void {
+    this.#attempt?.resume();
+  }
+
+  /** Sends the request to the next replica, or answers it here when there is none. */
+  next(): void {
+    const { options, affinity } = this.#relay;
+    const { registry, mostAttempts = 4, now } = options;
+    const { call, request } = this.#parts;
+    const session = request.session === undefined ? undefined : affinity.get(request.session);
+    const nowMs = now();
+    const choice = chooseRoute(this.#candidates(nowMs), {
+      key: request.session ?? call.requestId,
+      promptTokens: request.tokens.length,
+      minVersion: request.minVersion,
+      exactVersion: request.exactVersion,
+      session,
+      tried: this.#tried,
+    });
+    const isLastWord = this.#refusal !== undefined && (choice.kind !== 'replica' || !choice.isCertain);
+    if (this.#tried.size >= mostAttempts || isLastWord || this.#relay.isClosed) {
+      this.#refuse(this.#refusal ?? refusal(GENERATE_STATUS.unavailable, 'no_replica', 'No replica could answer.'));
+      return;
+    }
+    switch (choice.kind) {
+      case 'replica': {
+        const entry = registry.get(choice.id);
+        if (entry === undefined) return this.#refuse(refusal(503, 'no_replica', 'The replica is gone.'));
+        this.#tried.add(entry.id);
+        if (!choice.isCertain) options.onVersionMissing?.();
+        const { version } = entry.description;
+        entry.prefixes.add(this.#blocks, version);
+        if (request.session !== undefined) affinity.set(request.session, { replica: entry.id, version });
+        entry.breaker.admit(nowMs);
+        this.#attempt = new Attempt(this.#relay, entry, this);
+        this.#attempt.send(call);
+        return;
+      }
+      case 'full':
+        this.#refuse(refusal(GENERATE_STATUS.busy, 'busy', 'Every replica that may answer has all that it can queue.'));
+        return;
+      case 'version':
+        options.onVersionMissing?.();
+        this.#refuse(versionRefusal(choice.newest, request));
+        return;
+      case 'none':
+        this.#refuse(refusal(GENERATE_STATUS.unavailable, 'no_replica', 'No replica serves now.'));
+        return;
+      default:
+        choice satisfies never;
+    }
+  }
+
+  onFirstByte(headers: AnswerHeaders): void {
+    this.#firstByteMs = this.#relay.options.now() - this.#startMs;
+    this.#parts.receiver.onStart(200, headers);
+  }
+
+  onData(chunk: Buffer): boolean {
+    this.#bytes += chunk.length;
+    return this.#parts.receiver.onData(chunk);
+  }
+
+  onWhole(): void {
+    if (this.#isOver) return;
+    this.#finish('whole', 200);
+    this.#parts.receiver.onEnd();
+  }
+
+  onCut(error: Error): void {
+    if (this.#isOver) return;
+    this.#finish('cut', 200);
+    this.#parts.receiver.onError(error);
+  }
+
+  /** A try failed before its first byte. */
+  onFailed(reason: RetryReason, answer?: Refusal): void {
+    if (this.#isOver) return;
+    this.#attempt = undefined;
+    this.#retries.push(reason);
+    this.#refusal = answer ?? this.#refusal;
+    this.next();
+  }
+
+  /** The replica refused, and so would any other. */
+  onRefused(answer: Refusal): void {
+    if (!this.#isOver) this.#refuse(answer);
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  #refuse({ status, headers, body }: Refusal): void {
+    this.#finish('refused', status);
+    const { receiver } = this.#parts;
+    receiver.onStart(status, headers);
+    receiver.onData(body);
+    receiver.onEnd();
+  }
+
+  #finish(end: RelayReport['end'], status: number): void {
+    this.#isOver = true;
+    const { onEnd, now } = this.#relay.options;
+    onEnd?.({
+      requestId: this.#parts.call.requestId,
+      session: this.#parts.request.session,
+      replica: this.#attempt?.entry.id ?? [...this.#tried].at(-1),
+      status,
+      end,
+      retries: this.#retries,
+      firstByteMs: this.#firstByteMs,
+      totalMs: now() - this.#startMs,
+      bytes: this.#bytes,
+    });
+  }
+
+  *#candidates(nowMs: number): Generator<RouteCandidate> {
+    const { registry, mostWaiting = 64 } = this.#relay.options;
+    for (const entry of registry.entries()) {
+      const { id, state, version, slots } = entry.description;
+      yield {
+        id,
+        health: entry.health.state,
+        isOpen: state === 'serving' && entry.breaker.allows(nowMs),
+        version,
+        load: entry.load,
+        slots,
+        mostLoad: slots + mostWaiting,
+        cachedTokens: entry.prefixes.cachedTokens(this.#blocks, version),
+      };
+    }
+  }
+}
+
+/** One try at one replica: what undici tells of it, turned into what it means. */
+class Attempt implements Dispatcher.DispatchHandler {
+  readonly entry: ReplicaEntry;
+  readonly #relay: Relay;
+  readonly #request: RelayedRequest;
+  #controller: Dispatcher.DispatchController | undefined;
+  #headers: AnswerHeaders | undefined;
+  /** An answer other than 200, collected. */
+  #refused: { readonly status: number; readonly chunks: Buffer[]; bytes: number } | undefined;
+  #hasData = false;
+  #isOver = false;
+  lastByteMs: number;
+
+  constructor(relay: Relay, entry: ReplicaEntry, request: RelayedRequest) {
+    this.#relay = relay;
+    this.entry = entry;
+    this.#request = request;
+    this.lastByteMs = relay.options.now();
+  }
+
+  send({ requestId, body }: GenerateCall): void {
+    const { token, firstByteTimeoutMs = 120_000, stallTimeoutMs = 60_000 } = this.#relay.options;
+    const url = new URL(this.entry.description.url);
+    this.#relay.began(this);
+    this.#relay.pool(url.origin).dispatch(
+      {
+        method: 'POST',
+        path: `${url.pathname.replace(/\/$/u, '')}${GENERATE_PATH}`,
+        headers: {
+          'content-type': 'application/json',
+          [REQUEST_ID_HEADER]: requestId,
+          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+        },
+        body,
+        headersTimeout: firstByteTimeoutMs,
+        bodyTimeout: stallTimeoutMs,
+      },
+      this,
+    );
+  }
+
+  /** Whoever asked is gone: nothing is told to anybody. */
+  abandon(): void {
+    if (this.#isOver) return;
+    this.#over();
+    this.entry.breaker.abandoned();
+    this.#controller?.abort(new HoneError('aborted', 'The client went away.'));
+  }
+
+  /** As if the replica had failed now. */
+  giveUp(error: Error): void {
+    if (this.#isOver) return;
+    this.#fail(error);
+    this.#controller?.abort(error);
+  }
+
+  resume(): void {
+    this.#controller?.resume();
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    if (this.#isOver) controller.abort(new HoneError('aborted', 'The client went away.'));
+  }
+
+  onResponseStart(_controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+    if (this.#isOver) return;
+    const replica = headers[REPLICA_HEADER];
+    this.#headers = {
+      contentType: headers['content-type'] ?? 'text/event-stream',
+      replica: typeof replica === 'string' ? replica : undefined,
+      retryAfterSeconds: readRetryAfter(headers['retry-after']),
+    };
+    if (status !== 200) this.#refused = { status, chunks: [], bytes: 0 };
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#isOver) return;
+    this.lastByteMs = this.#relay.options.now();
+    if (this.#refused !== undefined) {
+      this.#refused.bytes += chunk.length;
+      if (this.#refused.bytes > REFUSAL_BYTES) this.giveUp(new Error('a refusal without end'));
+      else this.#refused.chunks.push(chunk);
+      return;
+    }
+    if (!this.#hasData) {
+      this.#hasData = true;
+      this.entry.breaker.succeeded();
+      if (this.#headers !== undefined) this.#request.onFirstByte(this.#headers);
+    }
+    if (!this.#request.onData(chunk)) controller.pause();
+  }
+
+  onResponseEnd(): void {
+    if (this.#isOver) return;
+    if (this.#refused !== undefined) {
+      this.#readRefusal(this.#refused.status, Buffer.concat(this.#refused.chunks));
+    } else if (this.#hasData) {
+      this.#over();
+      this.#request.onWhole();
+    } else {
+      this.#failed('empty');
+    }
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    if (!this.#isOver) this.#fail(error);
+  }
+
+  #fail(error: Error): void {
+    if (!this.#hasData) return this.#failed('unreachable');
+    this.#over();
+    this.#trouble();
+    this.#request.onCut(error);
+  }
+
+  #failed(reason: RetryReason, answer?: Refusal): void {
+    this.#over();
+    this.#trouble();
+    this.#request.onFailed(reason, answer);
+  }
+
+  #trouble(): void {
+    const { now, onTrouble } = this.#relay.options;
+    this.entry.counts.failures += 1;
+    this.entry.breaker.failed(now());
+    onTrouble?.(this.entry);
+  }
+
+  #over(): void {
+    this.#isOver = true;
+    this.#relay.ended(this);
+  }
+
+  #readRefusal(status: number, body: Buffer): void {
+    const headers = this.#headers ?? NO_HEADERS;
+    const answer = { status, headers, body };
+    const { registry } = this.#relay.options;
+    // Its own token and the fleet's differ: nothing that the client could mend.
+    if (status === GENERATE_STATUS.unauthorized || status >= 500) {
+      if (status === GENERATE_STATUS.unavailable) {
+        registry.noteUnavailable(this.entry);
+        this.#over();
+        this.entry.breaker.abandoned();
+        this.#request.onFailed('unavailable');
+      } else this.#failed('status');
+      return;
+    }
+    this.#over();
+    this.entry.breaker.succeeded();
+    if (status === GENERATE_STATUS.busy) return this.#request.onFailed('busy', answer);
+    const served = status === GENERATE_STATUS.versionNotReady ? servedVersion(body) : undefined;
+    if (served === undefined) return this.#request.onRefused(answer);
+    registry.noteServed(this.entry, served);
+    this.#request.onFailed('version', answer);
+  }
+}
+
+const NO_HEADERS: AnswerHeaders = {
+  contentType: 'application/json',
+  replica: undefined,
+  retryAfterSeconds: undefined,
+};
+
+/** The version that a refusal for its version names; undefined where it is another one. */
+export function servedVersion(body: Buffer | string): number | undefined {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body.toString());
+  } catch {
+    return undefined;
+  }
+  // Any key may be read of an object; what is not there is undefined.
+  const error = (parsed as { readonly error?: { readonly type?: unknown; readonly served?: unknown } } | null)?.error;
+  return error?.type === VERSION_NOT_READY && typeof error.served === 'number' ? error.served : undefined;
+}
+
+export const VERSION_NOT_READY = 'WeightVersionNotReady';
+
+function versionRefusal(served: number, { minVersion, exactVersion }: DecodedGenerateRequest): Refusal {
+  const asked = exactVersion === undefined ? `at least ${minVersion}` : `exactly ${exactVersion}`;
+  const { error } = errorBody(VERSION_NOT_READY, `Version ${served} is served; ${asked} is asked for.`);
+  return {
+    status: GENERATE_STATUS.versionNotReady,
+    headers: { ...NO_HEADERS, retryAfterSeconds: 1 },
+    body: Buffer.from(JSON.stringify({ error: { ...error, served } })),
+  };
+}
+
+function refusal(status: number, type: string, message: string): Refusal {
+  return {
+    status,
+    headers: { ...NO_HEADERS, retryAfterSeconds: 1 },
+    body: Buffer.from(JSON.stringify(errorBody(type, message))),
+  };
+}

@@ -1,0 +1,433 @@
+/**
+ * A policy that is sampled elsewhere. It keeps every token as it is drawn, and when a stream is cut, stalls or turns out wrong, it
+ * goes on somewhere else from the tokens that it has: draws are numbered through, so that a reply pieced together at one version
+ * has the bits of one that was never cut. Invariants: no position is told twice; the versions of a reply never go back; tries are
+ * bounded, and so is the time; an abort stops what samples.
+ */
+import { HoneError, reasonOf } from '../../domain/errors.ts';
+import type { HoneErrorCode } from '../../domain/errors.ts';
+import { policyVersion } from '../../domain/ids.ts';
+import type { PolicyVersion } from '../../domain/ids.ts';
+import type { GenerateRequest, Generation, Policy } from '../../domain/policy.ts';
+import { EventReader, decodeTokensEvent } from '../wire/event-reader.ts';
+import { encodeGenerateRequest } from '../wire/generate-request.ts';
+import { GENERATE_STATUS } from '../wire/generate-wire.ts';
+import type { AnswerHeaders, AnswerReceiver, GenerateInFlight, GenerateTransport } from './generate-transport.ts';
+import { RecordedReply } from './recorded-reply.ts';
+import { servedVersion } from './relay.ts';
+
+export interface RemotePolicyOptions {
+  /** Monotone milliseconds. */
+  readonly now: () => number;
+  /** Uniform in [0, 1): the jitter of waits. */
+  readonly random: () => number;
+  /** A name for a request; tries add their number to it. */
+  readonly newRequestId: () => string;
+  /** For one reply, all tries and waits together. */
+  readonly deadlineMs?: number;
+  /** An answer whose first event takes longer is given up: what waits in a replica's queue counts too. */
+  readonly firstEventTimeoutMs?: number;
+  /** Without a further event for so long a stream counts as cut. */
+  readonly stallTimeoutMs?: number;
+  /** Tries in a row that bring no token, until the reply fails. */
+  readonly mostAttempts?: number;
+  /** Between tries; doubles from the first to the second, with full jitter. */
+  readonly backoffMs?: { readonly first: number; readonly most: number };
+  /** Of this, the version that `version` tells follows the fleet's; 0 = it follows replies alone. */
+  readonly refreshEveryMs?: number;
+  readonly onEvent?: (event: GenerationResumed) => void;
+}
+
+export interface GenerationResumed {
+  readonly event: 'generation-resumed';
+  readonly request: string;
+  /** Tokens that the reply had. */
+  readonly at: number;
+  readonly from: string | undefined;
+  readonly to: string | undefined;
+  /** How the stream before ended. */
+  readonly reason: string;
+}
+
+/** How one try ended. */
+type AttemptEnd =
+  | { readonly kind: 'whole'; readonly finish: Generation['finish'] }
+  | { readonly kind: 'aborted' }
+  /** Something failed on the way: another try may do better. */
+  | { readonly kind: 'cut'; readonly error: HoneError }
+  /** Nobody can answer yet: a later try may do better. */
+  | { readonly kind: 'not-yet'; readonly error: HoneError; readonly retryAfterMs: number | undefined }
+  /** No try would do better. */
+  | { readonly kind: 'refused'; readonly error: HoneError };
+
+const UNKNOWN_CONTEXT = 0x7fffffff;
+const REFUSAL_BYTES = 64 * 1024;
+
+export class RemotePolicy implements Policy {
+  readonly #transport: GenerateTransport;
+  readonly #options: RemotePolicyOptions;
+  readonly #closing = new AbortController();
+  #version = 0;
+  #contextLength = UNKNOWN_CONTEXT;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(transport: GenerateTransport, options: RemotePolicyOptions) {
+    this.#transport = transport;
+    this.#options = options;
+  }
+
+  /** Waits until somebody tells version and context. Rejects with `no-replica` when the time is over before. */
+  static async connect(
+    transport: GenerateTransport,
+    { waitMs, signal, ...options }: RemotePolicyOptions & { waitMs: number; signal?: AbortSignal },
+  ): Promise<RemotePolicy> {
+    const policy = new RemotePolicy(transport, options);
+    const untilMs = options.now() + waitMs;
+    for (let failures = 0; ; failures++) {
+      try {
+        await transport.refresh(
+          AbortSignal.any([AbortSignal.timeout(5_000), ...(signal === undefined ? [] : [signal])]),
+        );
+        break;
+      } catch (error) {
+        const delayMs = policy.#backoff(failures);
+        const isFinal = error instanceof HoneError && error.code === 'unauthorized';
+        if (signal?.aborted === true || isFinal || options.now() + delayMs >= untilMs) throw error;
+        await sleep(delayMs, signal);
+      }
+    }
+    policy.#follow();
+    return policy;
+  }
+
+  get version(): PolicyVersion {
+    this.#version = Math.max(this.#version, this.#transport.known().version ?? 0);
+    return policyVersion(this.#version);
+  }
+
+  /** Stays what it was while no replica serves. */
+  get contextLength(): number {
+    return (this.#contextLength = this.#transport.known().contextLength ?? this.#contextLength);
+  }
+
+  /** An aborted request resolves with what was drawn so far and finish `abort`. */
+  async generate(request: GenerateRequest): Promise<Generation> {
+    const { signal, tokens, sampling } = request;
+    if (signal?.aborted === true) throw new HoneError('aborted', 'The request was aborted before it was sent.');
+    if (tokens.length >= this.contextLength)
+      throw new HoneError(
+        'context-too-small',
+        `The prompt has ${tokens.length} tokens, and the context holds ${this.contextLength}.`,
+        { cure: 'Shorten the prompt, or use a model with a longer context.' },
+      );
+    const { now, deadlineMs = 600_000, mostAttempts = 8 } = this.#options;
+    const reply = new RecordedReply(sampling, request.onToken);
+    const name = this.#options.newRequestId();
+    const untilMs = now() + deadlineMs;
+    let fruitless = 0;
+    let waits = 0;
+    let before: { readonly replica: string | undefined; readonly error: HoneError } | undefined;
+    for (let number = 0; ; number++) {
+      const length = reply.length;
+      const attempt = new RemoteAttempt({
+        transport: this.#transport,
+        options: this.#options,
+        request,
+        reply,
+        requestId: `${name}.${number}`,
+        untilMs,
+        onStart: (to) => {
+          if (before === undefined || reply.length === 0) return;
+          const { replica: from, error } = before;
+          this.#options.onEvent?.({
+            event: 'generation-resumed',
+            request: name,
+            at: length,
+            from,
+            to,
+            reason: error.message,
+          });
+        },
+      });
+      const end = await attempt.run();
+      this.#version = Math.max(this.#version, reply.version);
+      if (end.kind === 'whole') return reply.toGeneration(end.finish);
+      if (end.kind === 'aborted') return reply.toGeneration('abort');
+      if (end.kind === 'refused') throw end.error;
+      // The last event alone was lost: the reply is whole all the same.
+      const finish = reply.finish ?? this.#filledContext(tokens.length + reply.length);
+      if (finish !== undefined) return reply.toGeneration(finish);
+      if (reply.length > length) fruitless = waits = 0;
+      let delayMs: number;
+      if (end.kind === 'cut') {
+        before = { replica: attempt.replica, error: end.error };
+        fruitless += 1;
+        if (fruitless >= mostAttempts) throw gaveUp(end.error, `${fruitless} tries`, reply.length);
+        delayMs = reply.length > length ? 0 : this.#backoff(fruitless - 1);
+      } else {
+        delayMs = end.retryAfterMs ?? this.#backoff(waits);
+        waits += 1;
+      }
+      if (now() + delayMs >= untilMs) throw gaveUp(end.error, `${Math.round(deadlineMs / 1000)} s`, reply.length);
+      if (delayMs > 0) await sleep(delayMs, signal);
+      if (isAborted(signal)) return reply.toGeneration('abort');
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    clearTimeout(this.#timer);
+    await this.#transport.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #filledContext(length: number): 'length' | undefined {
+    return length >= this.contextLength ? 'length' : undefined;
+  }
+
+  #backoff(failures: number): number {
+    const { random, backoffMs: { first, most } = { first: 50, most: 5_000 } } = this.#options;
+    return random() * Math.min(most, first * 2 ** Math.min(failures, 30));
+  }
+
+  #follow(): void {
+    const { refreshEveryMs = 1_000 } = this.#options;
+    if (refreshEveryMs === 0 || this.#closing.signal.aborted) return;
+    this.#timer = setTimeout(() => {
+      const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(5_000)]);
+      // What is known stays known while nobody tells anything newer.
+      void this.#transport
+        .refresh(signal)
+        .catch(() => undefined)
+        .finally(() => this.#follow());
+    }, refreshEveryMs);
+    this.#timer.unref();
+  }
+}
+
+interface AttemptParts {
+  readonly transport: GenerateTransport;
+  readonly options: RemotePolicyOptions;
+  readonly request: GenerateRequest;
+  readonly reply: RecordedReply;
+  readonly requestId: string;
+  readonly untilMs: number;
+  readonly onStart: (replica: string | undefined) => void;
+}
+
+/** One try: the rest of the reply asked for, and its events written into the reply as they come. */
+class RemoteAttempt implements AnswerReceiver {
+  readonly #parts: AttemptParts;
+  readonly #events = new EventReader();
+  readonly #lengthBefore: number;
+  #inFlight: GenerateInFlight | undefined;
+  #status = 0;
+  #headers: AnswerHeaders | undefined;
+  #refusal: Buffer[] = [];
+  #refusalBytes = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #settle: (end: AttemptEnd) => void = () => undefined;
+  #isSettled = false;
+  #hasEvent = false;
+  replica: string | undefined;
+
+  constructor(parts: AttemptParts) {
+    this.#parts = parts;
+    this.#lengthBefore = parts.reply.length;
+  }
+
+  async run(): Promise<AttemptEnd> {
+    const { transport, options, request, reply, requestId, untilMs } = this.#parts;
+    const { tokens, sampling, seed, drawnBefore = 0, minVersion, exactVersion, session, signal } = request;
+    const body = encodeGenerateRequest({
+      tokens: reply.after(tokens),
+      sampling: { ...sampling, maxTokens: sampling.maxTokens - reply.length },
+      seed,
+      drawnBefore: drawnBefore + reply.length,
+      ...(minVersion === undefined && reply.length === 0
+        ? {}
+        : { minVersion: policyVersion(Math.max(minVersion ?? 0, reply.version)) }),
+      ...(exactVersion === undefined ? {} : { exactVersion }),
+      ...(session === undefined ? {} : { session }),
+    });
+    const abort = (): void => this.#end({ kind: 'aborted' });
+    signal?.addEventListener('abort', abort, { once: true });
+    const { now, firstEventTimeoutMs = 120_000 } = options;
+    const firstMs = Math.min(firstEventTimeoutMs, Math.max(1, untilMs - now()));
+    const overdue = setTimeout(() => this.#cut('the time for the whole reply is over'), Math.max(1, untilMs - now()));
+    this.#timer = setTimeout(() => this.#cut(`no event came within ${Math.round(firstMs)} ms`), firstMs);
+    try {
+      return await new Promise<AttemptEnd>((resolve) => {
+        this.#settle = resolve;
+        this.#inFlight = transport.send({ requestId, body }, this);
+      });
+    } finally {
+      clearTimeout(overdue);
+      clearTimeout(this.#timer);
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  onStart(status: number, headers: AnswerHeaders): void {
+    this.#status = status;
+    this.#headers = headers;
+    this.replica = headers.replica;
+  }
+
+  onData(chunk: Buffer): boolean {
+    if (this.#isSettled) return true;
+    if (this.#status !== 200) {
+      this.#refusalBytes += chunk.length;
+      if (this.#refusalBytes <= REFUSAL_BYTES) this.#refusal.push(chunk);
+      return true;
+    }
+    try {
+      for (const event of this.#events.push(chunk)) {
+        if (!this.#take(event)) return true;
+      }
+    } catch (error) {
+      this.#cut(reasonOf(error));
+    }
+    return true;
+  }
+
+  onEnd(): void {
+    if (this.#status === 200) this.#cut('the stream ended without its last event');
+    else this.#end(this.#readRefusal(Buffer.concat(this.#refusal).toString('utf8')));
+  }
+
+  onError(error: Error): void {
+    this.#cut(reasonOf(error));
+  }
+
+  /** False when the event was the last that counts. */
+  #take(event: ReturnType<EventReader['push']>[number]): boolean {
+    const { reply, options } = this.#parts;
+    switch (event.type) {
+      case 'tokens': {
+        if (!this.#hasEvent) {
+          this.#hasEvent = true;
+          this.#parts.onStart(this.replica);
+          clearTimeout(this.#timer);
+          const { stallTimeoutMs = 30_000 } = options;
+          this.#timer = setTimeout(() => this.#cut(`no event came within ${stallTimeoutMs} ms`), stallTimeoutMs);
+        } else this.#timer?.refresh();
+        reply.append(decodeTokensEvent(event));
+        return true;
+      }
+      case 'end':
+        if (event.tokens !== reply.length - this.#lengthBefore)
+          this.#cut(`the stream has ${reply.length - this.#lengthBefore} tokens and should have ${event.tokens}`);
+        else if (event.finish === 'abort') this.#cut('the replica ended the reply before it was whole');
+        else this.#end({ kind: 'whole', finish: event.finish });
+        return false;
+      case 'error':
+        this.#end(this.#readError(event.code, event.message));
+        return false;
+      default:
+        event satisfies never;
+        return false;
+    }
+  }
+
+  #readError(code: string, message: string): AttemptEnd {
+    if (code === 'context-too-small' || code === 'invalid-config')
+      return { kind: 'refused', error: new HoneError(code, message) };
+    return { kind: 'cut', error: new HoneError('engine-failed', `A replica could not go on: ${message}`) };
+  }
+
+  #readRefusal(body: string): AttemptEnd {
+    const { type, message } = readError(body);
+    const refused = (code: HoneErrorCode, cure: string): HoneError => new HoneError(code, message, { cure });
+    const { retryAfterSeconds } = this.#headers ?? {};
+    const retryAfterMs =
+      retryAfterSeconds === undefined ? undefined : retryAfterSeconds * 1000 * (1 + this.#parts.options.random() / 4);
+    switch (this.#status) {
+      case GENERATE_STATUS.invalid: {
+        const { reply } = this.#parts;
+        // What was drawn filled the context to its end.
+        if (type === 'context-too-small' && reply.length > 0) return { kind: 'whole', finish: 'length' };
+        const code = type === 'context-too-small' ? type : 'invalid-config';
+        return { kind: 'refused', error: refused(code, 'Ask for what the model can do.') };
+      }
+      case GENERATE_STATUS.unauthorized:
+        return {
+          kind: 'refused',
+          error: refused('unauthorized', 'Set HONE_TOKEN to the fleet’s secret, or use the secret of this session.'),
+        };
+      case GENERATE_STATUS.versionNotReady: {
+        const served = servedVersion(body);
+        if (served === undefined)
+          return { kind: 'cut', error: refused('engine-failed', 'Give every request its own id.') };
+        const { exactVersion } = this.#parts.request;
+        const error = refused('version-not-ready', 'Publish the version, or ask for one that is served.');
+        // Versions do not go back: one that the fleet has left is not served again.
+        if (exactVersion !== undefined && served > exactVersion) return { kind: 'refused', error };
+        return { kind: 'not-yet', error, retryAfterMs: undefined };
+      }
+      case GENERATE_STATUS.busy:
+      case GENERATE_STATUS.unavailable:
+        return {
+          kind: 'not-yet',
+          error: refused('no-replica', 'Start more replicas, or ask for less at once.'),
+          retryAfterMs,
+        };
+      default:
+        return { kind: 'cut', error: refused('engine-failed', `The answer had the status ${this.#status}.`) };
+    }
+  }
+
+  #cut(reason: string): void {
+    this.#end({ kind: 'cut', error: new HoneError('engine-failed', `The stream of a reply was cut: ${reason}.`) });
+  }
+
+  #end(end: AttemptEnd): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    // What samples stops; an answer that is whole ends by itself, and leaves its connection for the next one.
+    if (end.kind !== 'whole') this.#inFlight?.abort();
+    this.#settle(end);
+  }
+}
+
+function readError(body: string): { type: string; message: string } {
+  try {
+    // Any key may be read of an object; what is not there is undefined.
+    const { error } = JSON.parse(body) as { error?: { type?: unknown; message?: unknown } };
+    return {
+      type: typeof error?.type === 'string' ? error.type : 'unknown',
+      message: typeof error?.message === 'string' ? error.message : body.slice(0, 500),
+    };
+  } catch {
+    return { type: 'unknown', message: `The answer was: ${body.slice(0, 500)}` };
+  }
+}
+
+function gaveUp(cause: HoneError, after: string, tokens: number): HoneError {
+  const code = cause.code === 'version-not-ready' || cause.code === 'engine-failed' ? cause.code : 'no-replica';
+  return new HoneError(code, `A reply was given up after ${after}, at ${tokens} tokens: ${cause.message}`, {
+    cure: cause.cure ?? 'Look at the status page of the router, and start replicas that serve.',
+    cause,
+  });
+}
+
+/** A call, as a check of the property before an await would hold for the checker after it too. */
+function isAborted(signal: AbortSignal | undefined): boolean {
+  return signal?.aborted === true;
+}
+
+async function sleep(delayMs: number, signal: AbortSignal | undefined): Promise<void> {
+  if (signal?.aborted === true) return;
+  await new Promise<void>((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, delayMs);
+    signal?.addEventListener('abort', done, { once: true });
+  });
+}
