@@ -61,6 +61,41 @@ program
     (await import('./pretrain.ts')).pretrainCommand(recipe, options),
   );
 
+const serve = program
+  .command('serve')
+  .description('run one service of a fleet; a token of all of them in HONE_TOKEN guards it');
+serve
+  .command('replica')
+  .description('serve a model behind HTTP and follow the versions of a run, fetched and committed while it samples')
+  .requiredOption('--model <folder>', 'a Hugging Face folder: version 0, and what every run of it starts from')
+  .requiredOption('--data <folder>', 'where this replica keeps its weights and downloads; no two share one')
+  .option('--store <location>', 'weight store to follow: a folder, or s3://bucket/prefix; also takes side data')
+  .option('--controller <url>', "control URL of the cluster's controller, to follow the store through it")
+  .option('--router <url...>', 'control URL of a router to register at; several may be given')
+  .option('--run <name>', 'run to follow; the first one that the store names if left out')
+  .option('--id <name>', 'name of this replica, the same after a restart; one from host and folder if left out')
+  .option('--cluster <name>', 'cluster that it belongs to', 'default')
+  .option('--slots <integer>', 'requests that are sampled at once', '16')
+  .option('--threads <integer>', 'threads that compute; one a core, at most 8, if left out')
+  .option('--build <build>', 'kernels: auto, plain or fma', 'auto')
+  .option('--context <integer>', "tokens of prompt and reply together; the model's own if left out")
+  .option('--max-waiting <integer>', 'requests that may wait for a slot; more get status 429', '256')
+  .option(
+    '--commit <mode>',
+    'in-place: replies go on across a commit; quiesce: all that have begun end first',
+    'in-place',
+  )
+  .option('--in-flight <mode>', 'cached rows of replies that go on: keep, or recompute by the new weights', 'keep')
+  .option('--drain-seconds <number>', 'how long a commit, or the end, waits for replies that must end first', '30')
+  .option('--verify-served', 'after each commit read the weights back out of the engine and compare their checksums')
+  .option('--poll-seconds <number>', 'between looks at the pointer; wakes come besides', '5')
+  .option('--host <address>', 'address to listen on; any but loopback needs HONE_TOKEN', '127.0.0.1')
+  .option('--port <integer>', 'of the data port; 0 = any free one', '0')
+  .option('--control-port <integer>', 'of the control port; 0 = any free one', '0')
+  .option('--events <file>', 'append what happens as JSON Lines')
+  .option('--json', 'print one JSON line once requests are taken')
+  .action(async (options: Record<string, unknown>) => (await import('./serve-replica.ts')).serveReplica(options));
+
 const tasks = program.command('tasks').description('make and look at tasks');
 tasks
   .command('make')

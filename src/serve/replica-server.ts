@@ -36,6 +36,8 @@ export interface ReplicaServerOptions {
   readonly wake?: () => void;
   /** Added to `/status`: where the weights come from and how the last updates went. */
   readonly syncStatus?: () => object;
+  /** Why the first catch-up takes so long, for the gate's refusals. */
+  readonly startingReason?: () => string | undefined;
   readonly sideData?: () => SideDataStore | undefined;
   /** Takes requests of peers on the control port; false = not its path. */
   readonly peerRequest?: (request: IncomingMessage, response: ServerResponse) => boolean;
@@ -76,8 +78,11 @@ export async function startReplicaServer(options: ReplicaServerOptions): Promise
     switch (state) {
       case 'serving':
         return { ready: true };
-      case 'starting':
-        return { ready: false, reason: 'it has not caught up with the newest version yet' };
+      case 'starting': {
+        const reason = options.startingReason?.();
+        const cause = reason === undefined ? '' : ` (${reason})`;
+        return { ready: false, reason: `it has not caught up with the newest version yet${cause}` };
+      }
       case 'closing':
         return { ready: false, reason: 'it is closing' };
       case 'failed':

@@ -1,0 +1,111 @@
+/** `hone serve replica`: one replica as a process. It says when it takes requests, and ends with 0 on SIGTERM, with 1 when it failed. */
+import { createHash, randomUUID } from 'node:crypto';
+import { availableParallelism, hostname } from 'node:os';
+import { resolve } from 'node:path';
+
+import { choiceOption, integerOption, numberOption, pathOption } from './options.ts';
+import { HoneError } from '../domain/errors.ts';
+import { startReplica, type ReplicaServiceOptions } from '../serve/replica-service.ts';
+import { ClusterMember } from '../sync/cluster/cluster-member.ts';
+import { FileStore } from '../sync/store/file-store.ts';
+
+const MAX_PORT = 65_535;
+
+export async function serveReplica(options: Record<string, unknown>): Promise<void> {
+  const controllerUrl = urlOption('--controller', options['controller']);
+  const location = pathOption('--store', options['store']);
+  const dataDirectory = pathOption('--data', options['data']) ?? '';
+  const id = nameOption('--id', options['id'] ?? defaultId(dataDirectory));
+  const token = process.env['HONE_TOKEN'];
+  const now = (): number => performance.now();
+  const store = location === undefined ? undefined : await FileStore.open(location);
+  const clock = { now, wallMs: Date.now };
+  let openSource: ReplicaServiceOptions['openSource'];
+  if (controllerUrl !== undefined)
+    openSource = ({ peerUrl, cacheDirectory, onWake, signal }) =>
+      ClusterMember.join({ controllerUrl, token, id, peerUrl, cacheDirectory, onWake, signal, ...clock });
+  else if (store !== undefined) openSource = () => Promise.resolve(store);
+
+  const stop = new AbortController();
+  const onSignal = (): void => stop.abort();
+  process.once('SIGTERM', onSignal);
+  process.once('SIGINT', onSignal);
+  try {
+    const replica = await startReplica({
+      model: pathOption('--model', options['model']) ?? '',
+      dataDirectory,
+      openSource,
+      sideDataStore: store,
+      routers: listOption(options['router']).map((url) => urlOption('--router', url) ?? ''),
+      id,
+      bootId: randomUUID(),
+      cluster: nameOption('--cluster', options['cluster']),
+      slots: integerOption('--slots', options['slots'], { min: 1, max: 4096 }),
+      threads:
+        options['threads'] === undefined
+          ? Math.min(8, availableParallelism())
+          : integerOption('--threads', options['threads'], { min: 1, max: 16 }),
+      build: choiceOption('--build', options['build'], ['auto', 'plain', 'fma']),
+      contextLength:
+        options['context'] === undefined ? undefined : integerOption('--context', options['context'], { min: 2 }),
+      maxWaiting: integerOption('--max-waiting', options['maxWaiting'], { min: 0 }),
+      commitMode: choiceOption('--commit', options['commit'], ['in-place', 'quiesce']),
+      inFlight: choiceOption('--in-flight', options['inFlight'], ['keep', 'recompute']),
+      drainMs: 1000 * numberOption('--drain-seconds', options['drainSeconds'], { above: 0, max: 3600, example: 30 }),
+      verifyServed: options['verifyServed'] === true,
+      pollEveryMs: 1000 * numberOption('--poll-seconds', options['pollSeconds'], { above: 0, max: 86_400, example: 5 }),
+      runId: options['run'] === undefined ? undefined : nameOption('--run', options['run']),
+      host: String(options['host']),
+      port: integerOption('--port', options['port'], { min: 0, max: MAX_PORT }),
+      controlPort: integerOption('--control-port', options['controlPort'], { min: 0, max: MAX_PORT }),
+      token,
+      eventsPath: pathOption('--events', options['events']),
+      random: Math.random,
+      newRequestId: randomUUID,
+      ...clock,
+    });
+    const stopped = new Promise<undefined>((ended) => {
+      if (stop.signal.aborted) ended(undefined);
+      else stop.signal.addEventListener('abort', () => ended(undefined), { once: true });
+    });
+    const { url, controlUrl } = replica;
+    process.stderr.write(`hone: replica ${id} listens on ${url}, control on ${controlUrl}; it catches up\n`);
+    void replica.ready.then(() => {
+      process.stderr.write(`hone: replica ${id} serves version ${replica.policy.version}\n`);
+      if (options['json'] === true)
+        process.stdout.write(`${JSON.stringify({ service: 'replica', id, url, controlUrl })}\n`);
+    });
+    const failure = await Promise.race([replica.ended, stopped]);
+    await replica.close();
+    if (failure !== undefined) throw failure;
+  } finally {
+    process.removeListener('SIGTERM', onSignal);
+    process.removeListener('SIGINT', onSignal);
+  }
+}
+
+/** The same for each start with this folder on this machine, another one for any other. */
+function defaultId(dataDirectory: string): string {
+  const host = hostname().replaceAll(/[^\w.-]/gu, '-');
+  return `${host}-${createHash('sha256').update(resolve(dataDirectory)).digest('hex').slice(0, 8)}`;
+}
+
+function nameOption(name: string, value: unknown): string {
+  if (typeof value === 'string' && /^[A-Za-z0-9_][\w.-]{0,127}$/u.test(value)) return value;
+  throw new HoneError('invalid-config', `${name} is ${JSON.stringify(value)}, not a name.`, {
+    cure: 'Use up to 128 letters, digits, dots, hyphens and underscores.',
+  });
+}
+
+function urlOption(name: string, value: unknown): string | undefined {
+  if (value === undefined) return undefined;
+  if (typeof value === 'string' && /^https?:\/\//u.test(value) && URL.canParse(value)) return value;
+  throw new HoneError('invalid-config', `${name} is ${JSON.stringify(value)}, not the URL of a service.`, {
+    cure: `Give a URL such as ${name} http://127.0.0.1:8080.`,
+  });
+}
+
+function listOption(value: unknown): readonly unknown[] {
+  if (value === undefined) return [];
+  return Array.isArray(value) ? value : [value];
+}

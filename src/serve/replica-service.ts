@@ -1,0 +1,438 @@
+/**
+ * One replica, whole: the boot model, the weights on its disk, the engine, its ports, the reconciler that follows the store or the
+ * cluster, and its registration at routers. It owns their order of birth and death. Invariants: nothing is served before the first
+ * catch-up; whatever leaves the served weights unknown ends the replica, after everything was refused.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { join } from 'node:path';
+
+import { HoneError, reasonOf } from '../domain/errors.ts';
+import { policyVersion } from '../domain/ids.ts';
+import { CodecPool } from '../sync/delta/codec-pool.ts';
+import type { TensorCodec } from '../sync/delta/delta-codec.ts';
+import { FolderWeights } from '../sync/folder-weights.ts';
+import { imageChecksum } from '../sync/image-checksum.ts';
+import type { HeldVersion } from '../sync/local-weights.ts';
+import { ReplicaReconciler, type ReconcilerEvent, type SyncedReplica } from '../sync/reconciler.ts';
+import { SideDataStore } from '../sync/side-data.ts';
+import type { ObjectSource, WeightStore } from '../sync/store/weight-store.ts';
+import { EmbeddedPolicy, type CommitMode } from './embedded-policy.ts';
+import { loadTensors, openBootModel, type BootModel } from './replica-boot.ts';
+import { startReplicaServer, type ReplicaServer } from './replica-server.ts';
+import { keepRegistered, type Registration, type ReplicaDescription } from './router/registration.ts';
+import { BearerToken } from './service/bearer-token.ts';
+import { ServiceLog } from './service/service-log.ts';
+
+/** What a replica tells the source that its weights come from. */
+export type SyncProgress =
+  | { readonly kind: 'holding'; readonly runId?: string; readonly version: number }
+  | { readonly kind: 'staged'; readonly runId: string; readonly version: number }
+  | { readonly kind: 'committed'; readonly runId: string; readonly version: number; readonly pauseMs: number };
+
+/** A place that versions come from; a cluster's also takes progress and lets peers read. */
+export interface VersionSource extends ObjectSource {
+  report?(progress: SyncProgress): void;
+  handlePeerRequest?(request: IncomingMessage, response: ServerResponse): boolean;
+  close?(): Promise<void>;
+}
+
+/** What a source may need of the replica. */
+export interface SourceHooks {
+  /** Where peers reach this replica; known once its ports are open. */
+  readonly peerUrl: () => string;
+  readonly bootId: string;
+  readonly cacheDirectory: string;
+  readonly onWake: () => void;
+  readonly signal: AbortSignal;
+}
+
+export interface ReplicaServiceOptions {
+  /** Hugging Face folder: version 0. */
+  readonly model: string;
+  /** Of this replica alone: its weights, its downloads. */
+  readonly dataDirectory: string;
+  /** Undefined = the model is served as it is. */
+  readonly openSource?: ((hooks: SourceHooks) => Promise<VersionSource>) | undefined;
+  /** Takes kept sets that requests want stored. */
+  readonly sideDataStore?: WeightStore | undefined;
+  /** Control URLs. */
+  readonly routers: readonly string[];
+  readonly id: string;
+  readonly bootId: string;
+  readonly cluster: string;
+  readonly slots: number;
+  readonly threads: number;
+  readonly build: 'auto' | 'plain' | 'fma';
+  readonly contextLength?: number | undefined;
+  readonly commitMode: CommitMode;
+  readonly inFlight: 'keep' | 'recompute';
+  readonly verifyServed: boolean;
+  readonly pollEveryMs: number;
+  /** The run to follow; the first that the store names when left out. */
+  readonly runId?: string | undefined;
+  readonly host: string;
+  readonly port: number;
+  readonly controlPort: number;
+  /** The fleet's secret. */
+  readonly token?: string | undefined;
+  readonly maxWaiting?: number | undefined;
+  readonly maxPendingBytes?: number | undefined;
+  readonly stallMs?: number | undefined;
+  /** Requests that a commit, or the end of the replica, waits for get this long. */
+  readonly drainMs: number;
+  readonly eventsPath?: string | undefined;
+  /** Milliseconds of a clock that only goes forward. */
+  readonly now: () => number;
+  readonly wallMs: () => number;
+  /** Uniform in [0, 1). */
+  readonly random: () => number;
+  readonly newRequestId: () => string;
+}
+
+export interface ReplicaService extends AsyncDisposable {
+  readonly id: string;
+  readonly url: string;
+  readonly controlUrl: string;
+  readonly policy: EmbeddedPolicy;
+  readonly server: ReplicaServer;
+  /** Resolves at the first catch-up. */
+  readonly ready: Promise<void>;
+  /** Resolves when the replica is of no more use: with the failure, or with undefined after `close`. */
+  readonly ended: Promise<HoneError | undefined>;
+  /** Says goodbye to routers, lets what runs end up to the deadline, and closes everything. Safe to call twice. */
+  close(): Promise<void>;
+}
+
+export async function startReplica(options: ReplicaServiceOptions): Promise<ReplicaService> {
+  const token = options.token === undefined ? undefined : new BearerToken(options.token);
+  const log = new ServiceLog({ path: options.eventsPath, service: 'replica', id: options.id, wallMs: options.wallMs });
+  /** What the replica stands on; ends in the opposite order. */
+  const closers: (() => Promise<void> | void)[] = [() => log.close()];
+  const closeRest = async (): Promise<void> => {
+    for (const close of closers.splice(0).toReversed()) await close();
+  };
+  let service: RunningReplica | undefined;
+  try {
+    const codec = await CodecPool.start({ threads: options.threads });
+    closers.push(() => codec.close());
+    const boot = await openBootModel(options.model, codec);
+    const weights = await FolderWeights.open(join(options.dataDirectory, 'weights'), {
+      bootModel: options.model,
+      bootTensors: boot.tensors,
+      codec,
+    });
+    closers.push(() => weights.close());
+    const { policy, served, source } = await startEngine(options, { codec, boot, weights });
+    closers.push(() => policy.close());
+    log.append({
+      event: 'replica-start',
+      bootId: options.bootId,
+      runId: served.runId,
+      version: served.version,
+      imageChecksum: imageChecksum(served.checksums),
+      source,
+    });
+    service = new RunningReplica(options, { token, log, codec, weights, policy, served, closeRest });
+    await service.start();
+    return service;
+  } catch (error) {
+    await (service === undefined ? closeRest() : service.close());
+    throw error;
+  }
+}
+
+/** The held weights, or the boot model while those are dirty: then the reconciler seeds them anew, and nothing is served before. */
+async function startEngine(
+  options: ReplicaServiceOptions,
+  { codec, boot, weights }: { codec: TensorCodec; boot: BootModel; weights: FolderWeights },
+): Promise<{ policy: EmbeddedPolicy; served: HeldVersion; source: 'folder' | 'boot' }> {
+  if (weights.held === undefined && options.openSource === undefined) await weights.restoreBoot();
+  const { held } = weights;
+  const tensors = held === undefined ? boot.tensors : weights.tensors;
+  const loaded = await loadTensors(codec, tensors, held?.checksums);
+  const policy = await EmbeddedPolicy.start({
+    configJson: boot.configJson,
+    served: loaded,
+    version: held?.version ?? policyVersion(0),
+    build: options.build,
+    threads: options.threads,
+    slots: options.slots,
+    inFlight: options.inFlight,
+    ...(options.contextLength === undefined ? {} : { contextLength: options.contextLength }),
+  });
+  if (held !== undefined) return { policy, served: held, source: weights.openedFrom };
+  const checksums = new Map<string, string>();
+  for (const [name, bytes] of loaded) checksums.set(name, await codec.checksum({ kind: 'memory', bytes }));
+  return { policy, served: { runId: undefined, version: policyVersion(0), checksums }, source: 'boot' };
+}
+
+interface Parts {
+  readonly token: BearerToken | undefined;
+  readonly log: ServiceLog;
+  readonly codec: TensorCodec;
+  readonly weights: FolderWeights;
+  readonly policy: EmbeddedPolicy;
+  readonly served: HeldVersion;
+  /** Ends all of these. */
+  readonly closeRest: () => Promise<void>;
+}
+
+class RunningReplica implements ReplicaService {
+  readonly policy: EmbeddedPolicy;
+  readonly #options: ReplicaServiceOptions;
+  readonly #parts: Parts;
+  readonly #ready = Promise.withResolvers<void>();
+  readonly #ended = Promise.withResolvers<HoneError | undefined>();
+  readonly #stop = new AbortController();
+  #server: ReplicaServer | undefined;
+  #source: VersionSource | undefined;
+  #reconciler: ReplicaReconciler | undefined;
+  #registration: Registration | undefined;
+  #loop: Promise<void> = Promise.resolve();
+  #isClosing = false;
+  #closed: Promise<void> | undefined;
+
+  constructor(options: ReplicaServiceOptions, parts: Parts) {
+    this.#options = options;
+    this.#parts = parts;
+    this.policy = parts.policy;
+  }
+
+  get id(): string {
+    return this.#options.id;
+  }
+
+  get server(): ReplicaServer {
+    if (this.#server === undefined) throw new Error('a replica is handed out after its ports are open');
+    return this.#server;
+  }
+
+  get url(): string {
+    return this.server.url;
+  }
+
+  get controlUrl(): string {
+    return this.server.controlUrl;
+  }
+
+  get ready(): Promise<void> {
+    return this.#ready.promise;
+  }
+
+  get ended(): Promise<HoneError | undefined> {
+    return this.#ended.promise;
+  }
+
+  async start(): Promise<void> {
+    const { policy, token, log } = this.#parts;
+    const options = this.#options;
+    const { maxWaiting, maxPendingBytes, stallMs } = options;
+    this.#server = await startReplicaServer({
+      policy,
+      id: options.id,
+      bootId: options.bootId,
+      cluster: options.cluster,
+      slots: options.slots,
+      host: options.host,
+      port: options.port,
+      controlPort: options.controlPort,
+      token,
+      wake: () => this.#reconciler?.wake(),
+      syncStatus: () => this.#reconciler?.status() ?? {},
+      startingReason: () => this.#reconciler?.status().reason,
+      sideData: () => this.#sideData(),
+      peerRequest: (request, response) => this.#source?.handlePeerRequest?.(request, response) ?? false,
+      log,
+      now: options.now,
+      newRequestId: options.newRequestId,
+      ...(maxWaiting === undefined ? {} : { maxWaiting }),
+      ...(maxPendingBytes === undefined ? {} : { maxPendingBytes }),
+      ...(stallMs === undefined ? {} : { stallMs }),
+    });
+    void policy.broken.then((error) => this.#fail(error));
+    this.#source = await options.openSource?.({
+      peerUrl: () => this.controlUrl,
+      bootId: options.bootId,
+      cacheDirectory: join(options.dataDirectory, 'cache'),
+      onWake: () => this.#reconciler?.wake(),
+      signal: this.#stop.signal,
+    });
+    this.#registration = keepRegistered({
+      routers: options.routers,
+      ...(options.token === undefined ? {} : { token: options.token }),
+      describe: () => this.#describe(),
+      random: options.random,
+      onEvent: (event) => log.append({ event: event.type === 'registered' ? 'router-joined' : event.type, ...event }),
+    });
+    if (this.#source === undefined) this.#open();
+    else this.#follow(this.#source);
+  }
+
+  close(): Promise<void> {
+    return (this.#closed ??= this.#close());
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** Follows the source until the replica ends, and opens the gate at the first catch-up. */
+  #follow(source: VersionSource): void {
+    const { codec, weights, served } = this.#parts;
+    const { runId, verifyServed, pollEveryMs, now, dataDirectory } = this.#options;
+    this.#reconciler = new ReplicaReconciler(source, this.#synced(source), {
+      codec,
+      weights,
+      served,
+      cacheDirectory: join(dataDirectory, 'fetched'),
+      verifyServed,
+      now,
+      onEvent: (event) => this.#onEvent(event),
+      ...(runId === undefined ? {} : { runId }),
+    });
+    const reconciler = this.#reconciler;
+    source.report?.({
+      kind: 'holding',
+      ...(served.runId === undefined ? {} : { runId: served.runId }),
+      version: served.version,
+    });
+    const watch = async (): Promise<void> => {
+      // Before the first catch-up a failed look is repeated sooner than the backstop of the loop.
+      while (!this.#stop.signal.aborted && !reconciler.status().isCaughtUp) {
+        await reconciler.poll(this.#stop.signal);
+        if (!reconciler.status().isCaughtUp) await this.#pause(Math.min(pollEveryMs, 1000));
+      }
+      if (this.#stop.signal.aborted) return;
+      this.#open();
+      await reconciler.run({ pollEveryMs, signal: this.#stop.signal });
+    };
+    this.#loop = watch().catch((error: unknown) => {
+      if (this.#stop.signal.aborted) return;
+      const failure =
+        error instanceof HoneError ? error : new HoneError('engine-failed', reasonOf(error), { cause: error });
+      this.#fail(failure);
+    });
+  }
+
+  #synced(source: VersionSource): SyncedReplica {
+    const { policy } = this.#parts;
+    const { commitMode, drainMs } = this.#options;
+    return {
+      get version() {
+        return policy.version;
+      },
+      stage: (name, bytes) => policy.stage(name, bytes),
+      commit: (version) => {
+        const { runId } = this.#reconciler?.status() ?? {};
+        if (runId !== undefined) source.report?.({ kind: 'staged', runId, version });
+        return policy.commit(version, { mode: commitMode, drainMs });
+      },
+      servedChecksums: () => policy.servedChecksums(),
+    };
+  }
+
+  #onEvent(event: ReconcilerEvent): void {
+    const { log } = this.#parts;
+    const { metrics } = this.server;
+    const { type, ...fields } = event;
+    log.append({
+      event: type,
+      ...fields,
+      ...('error' in event ? { error: reasonOf(event.error), code: codeOf(event.error) } : {}),
+    });
+    switch (event.type) {
+      case 'weights-committed': {
+        metrics.commits.inc();
+        metrics.pause.observe(event.pauseMs / 1000);
+        metrics.fetch.observe((event.fetchMs + event.applyMs) / 1000);
+        metrics.stage.observe(event.stageMs / 1000);
+        const { version, pauseMs } = event;
+        const { runId } = this.#reconciler?.status() ?? {};
+        if (runId !== undefined) this.#source?.report?.({ kind: 'committed', runId, version, pauseMs });
+        void this.#registration?.renew();
+        return;
+      }
+      case 'sync-retry':
+      case 'sync-refused':
+        metrics.syncRetries.inc();
+        return;
+      case 'weights-reseeded':
+      case 'sync-failed':
+        return;
+      default:
+        event satisfies never;
+    }
+  }
+
+  #open(): void {
+    this.server.serve();
+    this.#parts.log.append({ event: 'replica-ready', version: this.policy.version });
+    void this.#registration?.renew();
+    this.#ready.resolve();
+  }
+
+  #describe(): ReplicaDescription {
+    const { id, bootId, cluster, slots } = this.#options;
+    const runId = this.#reconciler?.status().runId;
+    return {
+      id,
+      bootId,
+      cluster,
+      url: this.url,
+      controlUrl: this.controlUrl,
+      ...(runId === undefined ? {} : { runId }),
+      version: this.policy.version,
+      state: this.server.state,
+      ...this.server.load(),
+      slots,
+      contextLength: this.policy.contextLength,
+    };
+  }
+
+  #sideData(): SideDataStore | undefined {
+    const store = this.#options.sideDataStore;
+    const runId = this.#reconciler?.status().runId ?? this.#options.runId;
+    return store === undefined || runId === undefined ? undefined : new SideDataStore(store, { runId });
+  }
+
+  /** The gate closes at once; who owns the replica ends it. */
+  #fail(error: HoneError): void {
+    if (this.#isClosing) return;
+    this.#server?.fail(error);
+    this.#parts.log.append({ event: 'replica-failed', reason: error.message, code: error.code });
+    void this.#registration?.renew();
+    this.#ended.resolve(error);
+  }
+
+  async #pause(milliseconds: number): Promise<void> {
+    const { signal } = this.#stop;
+    await new Promise<void>((resolve) => {
+      const end = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', end);
+        resolve();
+      };
+      const timer = setTimeout(end, milliseconds);
+      signal.addEventListener('abort', end, { once: true });
+    });
+  }
+
+  async #close(): Promise<void> {
+    this.#isClosing = true;
+    this.#stop.abort();
+    // The gate closes first; routers learn of it while what runs comes to its end.
+    await Promise.all([
+      this.#server?.close({ drainMs: this.#options.drainMs }),
+      this.#registration?.close(),
+      this.#loop,
+    ]);
+    await this.#source?.close?.();
+    this.#parts.log.append({ event: 'replica-end', version: this.policy.version });
+    this.#ended.resolve(undefined);
+    await this.#parts.closeRest();
+  }
+}
+
+function codeOf(error: unknown): string | undefined {
+  return error instanceof HoneError ? error.code : undefined;
+}
