@@ -66,7 +66,12 @@ export async function fetchVersion(
   });
   const paths = new Map<string, string>();
   const downloads: Download[] = [];
-  for (const file of new Set(index.weightMap.values())) {
+  const files = new Set(index.weightMap.values());
+  await forEachBounded(files, { limit: PARTS_IN_FLIGHT, signal: deadline.signal }, async (file, signal) => {
+    // A source that keeps copies itself checks them too; a second copy here would be of no use.
+    await deadline.race(source.makeLocal?.(`${name}/${file}`, { signal }) ?? Promise.resolve());
+  });
+  for (const file of files) {
     const key = `${name}/${file}`;
     const wanted = index.files?.get(file);
     const local = await localFile(source, key);

@@ -4,7 +4,7 @@
  */
 import type { WeightStore } from './weight-store.ts';
 
-export type StoreOperation = Exclude<keyof WeightStore, 'location' | 'localPath'>;
+export type StoreOperation = Exclude<keyof WeightStore, 'location' | 'localPath' | 'makeLocal'>;
 
 export interface StoreCall {
   readonly operation: StoreOperation;

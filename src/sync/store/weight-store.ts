@@ -46,6 +46,11 @@ export interface ObjectSource {
   readPointer(name: string, options?: CallOptions): Promise<Pointer | undefined>;
   /** The object as a file of this machine that may be read in place and does not change; undefined where there is none. */
   localPath(key: string): string | undefined;
+  /**
+   * Where a source keeps copies of what it reads: resolves when the object is here, whole and checked, so that `localPath` has it.
+   * Throws `store-failed` when there is no such object.
+   */
+  makeLocal?(key: string, options?: CallOptions): Promise<void>;
 }
 
 export interface WeightStore extends ObjectSource {
