@@ -95,6 +95,29 @@ serve
   .option('--events <file>', 'append what happens as JSON Lines')
   .option('--json', 'print one JSON line once requests are taken')
   .action(async (options: Record<string, unknown>) => (await import('./serve-replica.ts')).serveReplica(options));
+serve
+  .command('router')
+  .description(
+    'where agents and recorders ask for tokens: chooses among the replicas that register, and replaces those that die',
+  )
+  .option(
+    '--model <folder>',
+    'also record sessions for agents, with tokenizer and chat template of this Hugging Face folder',
+  )
+  .option('--host <address>', 'to listen on; anything but a loopback needs HONE_TOKEN', '127.0.0.1')
+  .option('--port <integer>', 'data port; 0 = any free one', '0')
+  .option('--control-port <integer>', 'control port, for replicas and operators; 0 = any free one', '0')
+  .option('--lease-seconds <number>', 'a replica that does not renew for so long is left out', '10')
+  .option(
+    '--replica <urls...>',
+    'data and control URL, with a comma between them, of a replica that does not register; several may be given',
+  )
+  .option('--max-waiting <integer>', 'requests that may wait at one replica beyond those that it samples', '64')
+  .option('--restart-budget <integer>', 'restarts of a replica within ten minutes before it is left out for good', '5')
+  .option('--id <id>', 'name in logs and on the status page')
+  .option('--events <file>', 'append what happens, as JSON Lines')
+  .option('--json', 'print where it listens as one line of JSON')
+  .action(async (options: Record<string, unknown>) => (await import('./serve-router.ts')).serveRouter(options));
 
 const tasks = program.command('tasks').description('make and look at tasks');
 tasks

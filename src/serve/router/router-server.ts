@@ -17,7 +17,7 @@ import { startDataServer } from './data-server.ts';
 import type { DataServer } from './data-server.ts';
 import { HostedRecorder, recordOptionsSchema } from './hosted-recorder.ts';
 import type { HostedModel } from './hosted-recorder.ts';
-import { REPLICAS_PATH, readReplicaDescription } from './registration.ts';
+import { REPLICAS_PATH, readReplicaDescription, replicaDescriptionSchema } from './registration.ts';
 import { Relay } from './relay.ts';
 import type { RelayReport } from './relay.ts';
 import { RelayTransport } from './relay-transport.ts';
@@ -41,8 +41,8 @@ export interface RouterOptions {
   readonly leaseMs: number;
   readonly probe: { readonly everyMs: number; readonly timeoutMs: number };
   readonly limits?: HealthLimits;
-  /** Control URLs of replicas that hold no lease: each is asked for its description with every probe. */
-  readonly fixedReplicas?: readonly string[];
+  /** Replicas that hold no lease: the status of each is asked for with every round of probes. */
+  readonly fixedReplicas?: readonly FixedReplica[];
   /** Hosts recorder sessions of this model for agents. */
   readonly model?: HostedModel;
   readonly mostWaiting?: number;
@@ -57,6 +57,11 @@ export interface RouterOptions {
   readonly random: () => number;
   /** A new secret of at least 128 bits; also what request ids are made of. */
   readonly newSecret: () => string;
+}
+
+export interface FixedReplica {
+  readonly url: string;
+  readonly controlUrl: string;
 }
 
 export interface Router extends AsyncDisposable {
@@ -84,6 +89,11 @@ const sessionSchema = z.strictObject({
   record: recordOptionsSchema.optional(),
 });
 
+const describedSchema = z.object({
+  ...replicaDescriptionSchema.omit({ url: true, controlUrl: true, runId: true }).shape,
+  sync: z.object({ runId: z.string().optional() }).optional(),
+});
+
 class RouterServer implements Router {
   readonly #options: RouterOptions;
   readonly #stop = new AbortController();
@@ -93,7 +103,6 @@ class RouterServer implements Router {
   readonly #secrets: SessionSecrets;
   readonly #metrics: RouterMetrics;
   readonly #agent = new Agent({ connections: 1, connect: { timeout: 5_000 } });
-  readonly #fixed: Set<string>;
   readonly #startedMs: number;
   #recorder: HostedRecorder | undefined;
   #data: DataServer | undefined;
@@ -107,7 +116,6 @@ class RouterServer implements Router {
     this.#options = options;
     const { token, leaseMs, now, log } = options;
     this.#startedMs = now();
-    this.#fixed = new Set(options.fixedReplicas);
     this.#registry = new ReplicaRegistry({
       leaseMs,
       now,
@@ -304,28 +312,38 @@ class RouterServer implements Router {
     void this.#adoptFixed();
   }
 
-  /** Descriptions of the replicas that were named to the router. */
+  /** What the replicas that were named to the router say of themselves. */
   async #adoptFixed(): Promise<void> {
-    const { token, probe, log } = this.#options;
-    await Promise.all(
-      Array.from(this.#fixed, async (controlUrl) => {
-        try {
-          const answer = await this.#agent.request({
-            origin: new URL(controlUrl).origin,
-            path: '/description',
-            method: 'GET',
-            headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
-            signal: AbortSignal.any([this.#stop.signal, AbortSignal.timeout(probe.timeoutMs)]),
-          });
-          const text = await answer.body.text();
-          if (answer.statusCode !== 200) throw new Error(`answered ${answer.statusCode}: ${text.slice(0, 200)}`);
-          this.#registry.register(readReplicaDescription(JSON.parse(text)), { isFixed: true });
-        } catch (error) {
-          if (!this.#stop.signal.aborted)
-            log.append({ event: 'replica-unreachable', controlUrl, reason: reasonOf(error) });
-        }
-      }),
-    );
+    const { log, fixedReplicas = [] } = this.#options;
+    const adopt = async ({ url, controlUrl }: FixedReplica): Promise<void> => {
+      try {
+        const { statusCode, text } = await this.#askReplica('GET', controlUrl, '/status');
+        if (statusCode !== 200) throw new Error(`answered ${statusCode}: ${text.slice(0, 200)}`);
+        const description = readReplicaDescription({ ...describedByStatus(JSON.parse(text)), url, controlUrl });
+        this.#registry.register(description, { isFixed: true });
+      } catch (error) {
+        if (!this.#stop.signal.aborted)
+          log.append({ event: 'replica-unreachable', controlUrl, reason: reasonOf(error) });
+      }
+    };
+    await Promise.all(fixedReplicas.map(adopt));
+  }
+
+  async #askReplica(
+    method: 'GET' | 'POST',
+    controlUrl: string,
+    path: string,
+  ): Promise<{ statusCode: number; text: string }> {
+    const { token, probe } = this.#options;
+    const { origin, pathname } = new URL(controlUrl);
+    const answer = await this.#agent.request({
+      origin,
+      path: `${pathname.replace(/\/$/u, '')}${path}`,
+      method,
+      headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
+      signal: AbortSignal.any([this.#stop.signal, AbortSignal.timeout(probe.timeoutMs)]),
+    });
+    return { statusCode: answer.statusCode, text: await answer.body.text() };
   }
 
   /** Joins a round of wakes that has not begun to be answered. */
@@ -338,18 +356,9 @@ class RouterServer implements Router {
 
   /** Best effort: who cannot be woken polls. Resolves with the number of replicas that took it. */
   async #wakeAll(): Promise<number> {
-    const { token, probe } = this.#options;
     const wake = async ({ description: { controlUrl } }: ReplicaEntry): Promise<number> => {
       try {
-        const answer = await this.#agent.request({
-          origin: new URL(controlUrl).origin,
-          path: '/wake',
-          method: 'POST',
-          headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
-          signal: AbortSignal.any([this.#stop.signal, AbortSignal.timeout(probe.timeoutMs)]),
-        });
-        await answer.body.dump();
-        return answer.statusCode < 300 ? 1 : 0;
+        return (await this.#askReplica('POST', controlUrl, '/wake')).statusCode < 300 ? 1 : 0;
       } catch {
         return 0;
       }
@@ -400,6 +409,13 @@ class RouterServer implements Router {
       replicas: this.#replicas(),
     };
   }
+}
+
+/** Of a replica's status page, the fields that describe it to routers. */
+function describedByStatus(status: unknown): object {
+  const described = describedSchema.parse(status);
+  const { sync, ...rest } = described;
+  return sync?.runId === undefined ? rest : { ...rest, runId: sync.runId };
 }
 
 /** The answer as JSON; what the caller did wrong is 400 with the sentence and its cure. */

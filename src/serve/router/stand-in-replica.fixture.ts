@@ -150,8 +150,9 @@ export class StandInReplica {
   }
 
   #answerControl(request: IncomingMessage, response: ServerResponse): void {
-    if (request.url === '/description') {
-      response.end(JSON.stringify(this.describe()));
+    if (request.url === '/status') {
+      const { runId, url: _url, controlUrl: _controlUrl, ...rest } = this.describe();
+      response.end(JSON.stringify({ service: 'stand-in', ...rest, sync: { runId } }));
       return;
     }
     if (request.url === '/wake') this.wakes += 1;
