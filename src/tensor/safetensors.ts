@@ -71,11 +71,18 @@ export function readSafetensors(path: string): Promise<Safetensors> {
 export function readSafetensorsHeader(path: string): Promise<SafetensorsHeader> {
   return withFile(path, async (handle) => {
     const { header, dataOffset, sizeBytes } = await readHeader(handle, path);
-    const tensors = new Map<string, StoredTensor>();
-    for (const { name, dtype, shape, begin, end } of header.entries)
-      tensors.set(name, { dtype, shape, offset: dataOffset + begin, sizeBytes: end - begin });
-    return { metadata: header.metadata, tensors, sizeBytes };
+    return { metadata: header.metadata, tensors: storedTensors(header, dataOffset), sizeBytes };
   });
+}
+
+/** The same of a file that lies elsewhere: `read` gives its bytes from `start` up to `end`. Two reads. */
+export async function readRemoteHeader(
+  read: (start: number, end: number) => Promise<Uint8Array>,
+  { sizeBytes, source }: { readonly sizeBytes: number; readonly source: string },
+): Promise<SafetensorsHeader> {
+  const dataOffset = 8 + readHeaderLength(await read(0, Math.min(8, sizeBytes)), sizeBytes, source);
+  const header = parseHeader(await read(8, dataOffset), sizeBytes - dataOffset, source);
+  return { metadata: header.metadata, tensors: storedTensors(header, dataOffset), sizeBytes };
 }
 
 /** The same for bytes that are already in memory; `source` names them in errors. Tensors are views into `bytes`. */
@@ -287,6 +294,13 @@ function parseEntry(name: string, value: unknown, dataBytes: number, source: str
       `tensor ${name} of ${dtype} [${shape.join(', ')}] takes ${sizeBytes} bytes, its offsets span ${end - begin}`,
     );
   return { name, dtype, shape, begin, end };
+}
+
+function storedTensors(header: Header, dataOffset: number): Map<string, StoredTensor> {
+  const tensors = new Map<string, StoredTensor>();
+  for (const { name, dtype, shape, begin, end } of header.entries)
+    tensors.set(name, { dtype, shape, offset: dataOffset + begin, sizeBytes: end - begin });
+  return tensors;
 }
 
 function attachData(header: Header, data: Uint8Array): Safetensors {
