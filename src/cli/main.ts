@@ -96,6 +96,24 @@ serve
   .option('--json', 'print one JSON line once requests are taken')
   .action(async (options: Record<string, unknown>) => (await import('./serve-replica.ts')).serveReplica(options));
 serve
+  .command('controller')
+  .description(
+    'bring each version of a weight store into one cluster, once, and hand it to the replicas over a tree of them',
+  )
+  .requiredOption('--store <location>', 'weight store to follow: a folder, or s3://bucket/prefix')
+  .option('--cluster <name>', 'name of the cluster; no two controllers of a store share one', 'default')
+  .option('--cache <folder>', 'where objects are kept; .hone/controller-<cluster> if left out')
+  .option('--cache-gib <number>', 'bound of the cache; what is in use may pass it', '64')
+  .option('--fan-out <integer>', 'replicas that the controller, and each replica, sends to', '2')
+  .option('--poll-seconds <number>', 'between looks at the pointer; wakes come besides', '5')
+  .option('--lease-seconds <number>', 'a replica that is not heard of for so long counts as dead', '6')
+  .option('--run <name>', 'run to follow; the one followed before, else the first that the store names, if left out')
+  .option('--host <address>', 'address to listen on; any but loopback needs HONE_TOKEN', '127.0.0.1')
+  .option('--port <integer>', 'to listen on; 0 = any free one', '0')
+  .option('--events <file>', 'append what happens as JSON Lines')
+  .option('--json', 'print one JSON line once replicas can register')
+  .action(async (options: Record<string, unknown>) => (await import('./serve-controller.ts')).serveController(options));
+serve
   .command('router')
   .description(
     'where agents and recorders ask for tokens: chooses among the replicas that register, and replaces those that die',

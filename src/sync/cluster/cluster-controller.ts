@@ -12,6 +12,8 @@ import { join } from 'node:path';
 import { HoneError, reasonOf } from '../../domain/errors.ts';
 import { policyVersion } from '../../domain/ids.ts';
 import { errnoCode } from '../../tensor/errno-code.ts';
+import { lockFolder, type FolderLock } from '../../tensor/folder-lock.ts';
+import { makeFolder } from '../../tensor/make-folder.ts';
 import { writeFileDurably } from '../../tensor/durable-file.ts';
 import { writeReplicaLease } from '../replica-leases.ts';
 import { planChain } from '../version-chain.ts';
@@ -82,6 +84,7 @@ export class ClusterController implements AsyncDisposable {
   readonly #timeline = new VersionTimeline();
   readonly #objects: RelayedObjects;
   readonly #facts: StoreFacts;
+  readonly #lock: FolderLock;
   readonly #stop = new AbortController();
   readonly #bootId = randomUUID();
   readonly #statePath: string;
@@ -108,10 +111,14 @@ export class ClusterController implements AsyncDisposable {
     versionsSeen: 0,
   };
 
-  private constructor(options: ClusterControllerOptions, parts: { objects: RelayedObjects; facts: StoreFacts }) {
+  private constructor(
+    options: ClusterControllerOptions,
+    parts: { objects: RelayedObjects; facts: StoreFacts; lock: FolderLock },
+  ) {
     this.#options = options;
     this.#objects = parts.objects;
     this.#facts = parts.facts;
+    this.#lock = parts.lock;
     this.#onEvent = options.onEvent ?? (() => undefined);
     this.#statePath = join(options.cacheDirectory, STATE_FILE);
     this.#registry = new MemberRegistry({
@@ -124,6 +131,16 @@ export class ClusterController implements AsyncDisposable {
   }
 
   static async start(options: ClusterControllerOptions): Promise<ClusterController> {
+    const lock = await takeCache(options.cacheDirectory);
+    try {
+      return await ClusterController.#startLocked(options, lock);
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+  }
+
+  static async #startLocked(options: ClusterControllerOptions, lock: FolderLock): Promise<ClusterController> {
     const { store, cacheDirectory, cacheBytes, stallMs = 60_000, aliveEveryMs = 1000 } = options;
     // The parts know each other: filled in below, before anything is asked of them.
     const parts: { objects?: RelayedObjects; controller?: ClusterController } = {};
@@ -164,7 +181,7 @@ export class ClusterController implements AsyncDisposable {
       onDamage: (key, chunk) => withController((controller) => controller.#countDamage(key, chunk, 'controller')),
     });
     parts.objects = objects;
-    const controller = new ClusterController(options, { objects, facts });
+    const controller = new ClusterController(options, { objects, facts, lock });
     parts.controller = controller;
     await controller.#restore();
     controller.#loop = controller.#run();
@@ -266,6 +283,7 @@ export class ClusterController implements AsyncDisposable {
     await this.#loop;
     await this.#leasing;
     await this.#objects.close();
+    this.#lock.release();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -618,6 +636,19 @@ export interface ControllerStatus {
     readonly versionsBehind: number | undefined;
     readonly counts: Heartbeat['counts'];
   }[];
+}
+
+/** One controller a cache: two would write over each other's chunks. */
+async function takeCache(directory: string): Promise<FolderLock> {
+  try {
+    await makeFolder(directory);
+  } catch (error) {
+    throw new HoneError('invalid-config', `The cache ${directory} cannot be made: ${reasonOf(error)}.`, {
+      cure: 'Name a folder on a disk that can be written to.',
+      cause: error,
+    });
+  }
+  return lockFolder(directory, { fileName: 'controller.lock', cure: 'Give each controller a cache of its own.' });
 }
 
 function fileBytes(index: VersionIndex): number | undefined {
