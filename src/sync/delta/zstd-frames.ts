@@ -122,6 +122,8 @@ export class ZstdReader {
       params: { [constants.ZSTD_d_windowLogMax]: STREAM_WINDOW_LOG },
     });
     this.#source.once('error', (error) => stream.destroy(error));
+    // The reader may not be waiting when the stream finds the damage; its next read throws it.
+    stream.on('error', () => undefined);
     this.#source.pipe(stream);
     this.#pieces = stream.iterator({ destroyOnReturn: true });
   }
