@@ -10,7 +10,7 @@ import type { ReplicaLease } from './replica-leases.ts';
 import { parseSideDataKey } from './side-data.ts';
 import type { StoredObject } from './store/weight-store.ts';
 import { formatIdentity, type VersionIdentity } from './version-directory.ts';
-import type { ListedVersion, StoreListing } from './version-listing.ts';
+import { visibleVersions, type ListedVersion, type StoreListing } from './version-listing.ts';
 
 /** An upload of another run that began less than this ago may still be going on. */
 const UNFINISHED_FOR_MS = 86_400_000;
@@ -131,30 +131,6 @@ function planRun(
     removed,
     oldestNeeded: newest.size === 0 ? undefined : Math.min(...needed),
   };
-}
-
-/**
- * Ascending. Of several directories of one version, those that another builds on were visible, as publishers build only on what
- * the pointer named; where none tells, every one with an index may have been.
- */
-function visibleVersions(
-  versions: readonly ListedVersion[],
-  pointed: VersionIdentity | undefined,
-): readonly ListedVersion[] {
-  const bases = new Set<string>();
-  for (const { index } of versions) if (index?.base !== undefined) bases.add(formatIdentity(index.base));
-  if (pointed !== undefined) bases.add(formatIdentity(pointed));
-  const visible: ListedVersion[] = [];
-  for (const [version, attempts] of Map.groupBy(versions, ({ identity }) => identity.version)) {
-    if (pointed !== undefined && version > pointed.version) continue;
-    const built = attempts.filter(({ directory }) => bases.has(directory));
-    visible.push(
-      ...(built.length > 0 ? built : attempts).filter(
-        ({ index, problem }) => index !== undefined || problem !== undefined,
-      ),
-    );
-  }
-  return visible;
 }
 
 /** Nothing is removed from a store whose newest version cannot be rebuilt: what looks useless may be what mends it. */

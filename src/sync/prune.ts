@@ -4,11 +4,12 @@
  * looked at once more before anything goes.
  */
 import { HoneError } from '../domain/errors.ts';
+import { forEachBounded } from './bounded-work.ts';
 import { planPrune, type PrunePlan } from './prune-plan.ts';
 import { readReplicaLeases, type ReplicaLease } from './replica-leases.ts';
 import type { WeightStore } from './store/weight-store.ts';
-import { formatIdentity, LATEST_POINTER, parseIdentity, type VersionIdentity } from './version-directory.ts';
-import { listVersions } from './version-listing.ts';
+import { formatIdentity, type VersionIdentity } from './version-directory.ts';
+import { listVersions, readLatest } from './version-listing.ts';
 
 /** Objects removed at a time. */
 const REMOVALS_IN_FLIGHT = 8;
@@ -63,21 +64,12 @@ export async function prune(store: WeightStore, options: PruneOptions): Promise<
     await store.remove(key, call);
     onProgress?.({ done: ++done, total, key });
   };
+  const bounds = { limit: REMOVALS_IN_FLIGHT, signal };
   for (const { objects } of plan.removed) {
     const [index, ...rest] = objects;
     if (index !== undefined) await remove(index.key);
-    await forEachBounded(rest, ({ key }) => remove(key));
+    await forEachBounded(rest, bounds, ({ key }) => remove(key));
   }
-  await forEachBounded(plan.removedSideData, ({ key }) => remove(key));
+  await forEachBounded(plan.removedSideData, bounds, ({ key }) => remove(key));
   return report;
-}
-
-async function readLatest(store: WeightStore, call: { signal?: AbortSignal }): Promise<VersionIdentity | undefined> {
-  const pointer = await store.readPointer(LATEST_POINTER, call);
-  return pointer === undefined ? undefined : parseIdentity(pointer.value, `Pointer ${LATEST_POINTER}`);
-}
-
-async function forEachBounded<T>(items: readonly T[], task: (item: T) => Promise<void>): Promise<void> {
-  for (let start = 0; start < items.length; start += REMOVALS_IN_FLIGHT)
-    await Promise.all(items.slice(start, start + REMOVALS_IN_FLIGHT).map(task));
 }

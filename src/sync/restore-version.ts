@@ -50,11 +50,7 @@ export async function restoreVersion(
     call,
   )) {
     if (index.base !== undefined && weights === undefined && boot !== undefined)
-      weights = await MemoryWeights.copyOf(
-        boot.tensors,
-        { runId: undefined, version: boot.version, checksums: boot.checksums },
-        { codec: context.codec, ...call },
-      );
+      weights = await bootWeightsOf(boot, context);
     weights = await advanceWeights(source, weights, index, context);
   }
   if (weights === undefined)
@@ -93,6 +89,15 @@ export async function advanceWeights(
   } finally {
     await discardFetched(cacheDirectory, index.identity);
   }
+}
+
+/** The boot model as weights that a chain can be applied to. */
+export function bootWeightsOf(
+  { version, tensors, checksums }: BootWeights,
+  { codec, signal }: Pick<RestoreContext, 'codec' | 'signal'>,
+): Promise<MemoryWeights> {
+  const held = { runId: undefined, version, checksums };
+  return MemoryWeights.copyOf(tensors, held, { codec, ...(signal === undefined ? {} : { signal }) });
 }
 
 /** Runs the work with a folder for downloads: the given one, else a temporary one that is removed afterwards. */

@@ -4,10 +4,12 @@
  * Invariant: an object that lies in no version directory is never part of one, so nothing foreign is shown or removed.
  */
 import { HoneError } from '../domain/errors.ts';
+import { forEachBounded } from './bounded-work.ts';
 import { readWhole, type CallOptions, type StoredObject, type WeightStore } from './store/weight-store.ts';
 import {
   formatIdentity,
   INDEX_FILE,
+  LATEST_POINTER,
   parseIdentity,
   parseIndex,
   type VersionIdentity,
@@ -56,23 +58,52 @@ export async function listVersions(store: WeightStore, options: CallOptions = {}
   }
   const ordered = [...directories].sort(([, left], [, right]) => compareIdentities(left.identity, right.identity));
   const versions: ListedVersion[] = Array.from({ length: ordered.length });
-  let next = 0;
-  const lane = async (): Promise<void> => {
-    for (let at = next++; at < ordered.length; at = next++) {
-      const [directory, { identity, objects }] = ordered[at] ?? unreachable();
-      const isIndexed = objects[0]?.key === `${directory}/${INDEX_FILE}`;
-      versions[at] = {
-        identity,
-        directory,
-        ...(isIndexed ? await readListedIndex(store, identity, options) : { index: undefined, problem: undefined }),
-        objects,
-        sizeBytes: objects.reduce((sum, object) => sum + object.sizeBytes, 0),
-        modifiedMs: objects.reduce((newest, object) => Math.max(newest, object.modifiedMs), 0),
-      };
-    }
-  };
-  await Promise.all(Array.from({ length: READS_IN_FLIGHT }, lane));
+  await forEachBounded(ordered.entries(), { limit: READS_IN_FLIGHT, signal: options.signal }, async (entry) => {
+    const [at, [directory, { identity, objects }]] = entry;
+    const isIndexed = objects[0]?.key === `${directory}/${INDEX_FILE}`;
+    versions[at] = {
+      identity,
+      directory,
+      ...(isIndexed ? await readListedIndex(store, identity, options) : { index: undefined, problem: undefined }),
+      objects,
+      sizeBytes: objects.reduce((sum, object) => sum + object.sizeBytes, 0),
+      modifiedMs: objects.reduce((newest, object) => Math.max(newest, object.modifiedMs), 0),
+    };
+  });
   return { versions, others };
+}
+
+/** Whether anything is published, and as what. Throws when the pointer's text names no version. */
+export async function readLatest(
+  store: Pick<WeightStore, 'readPointer'>,
+  options: CallOptions = {},
+): Promise<VersionIdentity | undefined> {
+  const pointer = await store.readPointer(LATEST_POINTER, options);
+  return pointer === undefined ? undefined : parseIdentity(pointer.value, `Pointer ${LATEST_POINTER}`);
+}
+
+/**
+ * The versions of one run that a pointer named, ascending. Of several directories of one version, those that another builds on were visible, as publishers build only on what
+ * the pointer named; where none tells, every one with an index may have been.
+ */
+export function visibleVersions(
+  versions: readonly ListedVersion[],
+  pointed: VersionIdentity | undefined,
+): readonly ListedVersion[] {
+  const bases = new Set<string>();
+  for (const { index } of versions) if (index?.base !== undefined) bases.add(formatIdentity(index.base));
+  if (pointed !== undefined) bases.add(formatIdentity(pointed));
+  const visible: ListedVersion[] = [];
+  for (const [version, attempts] of Map.groupBy(versions, ({ identity }) => identity.version)) {
+    if (pointed !== undefined && version > pointed.version) continue;
+    const built = attempts.filter(({ directory }) => bases.has(directory));
+    visible.push(
+      ...(built.length > 0 ? built : attempts).filter(
+        ({ index, problem }) => index !== undefined || problem !== undefined,
+      ),
+    );
+  }
+  return visible;
 }
 
 /** One version's index; a damaged one is reported beside the others, not thrown. */
@@ -101,8 +132,4 @@ function identityOf(key: string): VersionIdentity | undefined {
 function compareIdentities(left: VersionIdentity, right: VersionIdentity): number {
   if (left.runId !== right.runId) return left.runId < right.runId ? -1 : 1;
   return left.version - right.version || left.attempt - right.attempt;
-}
-
-function unreachable(): never {
-  throw new RangeError('an index past the end of the listing');
 }

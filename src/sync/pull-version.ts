@@ -1,0 +1,174 @@
+/**
+ * A folder of this machine brought to a published version: seeded from the newest anchor of its chain, then the deltas after it; what
+ * is there already is not fetched again. Config and tokenizer are the boot model's.
+ * Invariant: the folder is the version when this returns; broken off at any point, the next pull goes on or begins anew.
+ */
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+
+import { HoneError } from '../domain/errors.ts';
+import { policyVersion } from '../domain/ids.ts';
+import { readModelPlaces } from '../tensor/hugging-face-folder.ts';
+import { readSafetensorsHeader } from '../tensor/safetensors.ts';
+import { applyVersion } from './apply-version.ts';
+import type { TensorCodec } from './delta/delta-codec.ts';
+import { discardFetched, fetchVersion, type FetchProgress } from './fetch-version.ts';
+import { readFolderState } from './folder-state.ts';
+import { FolderWeights } from './folder-weights.ts';
+import { imageChecksum } from './image-checksum.ts';
+import type { ObjectSource } from './store/weight-store.ts';
+import { placeSizeBytes, type TensorPlace, type TensorPlaces } from './tensor-place.ts';
+import { planChain } from './version-chain.ts';
+import { formatIdentity, type VersionIdentity, type VersionIndex } from './version-directory.ts';
+
+/** What a run boots from when no publisher said otherwise. */
+const BOOT_VERSION = policyVersion(0);
+
+export interface PullOptions {
+  readonly directory: string;
+  /** Hugging Face folder that the run booted from. */
+  readonly bootModel: string;
+  readonly codec: TensorCodec;
+  readonly maxShardBytes?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** `done` versions of `total` are applied, `index` is at work. */
+  readonly onProgress?:
+    | ((at: { done: number; total: number; index: VersionIndex; fetched: FetchProgress }) => void)
+    | undefined;
+}
+
+export interface PulledVersion {
+  readonly identity: VersionIdentity;
+  readonly imageChecksum: string;
+  /** Versions that were fetched, oldest first: none when the folder was there already. */
+  readonly applied: readonly VersionIdentity[];
+  /** Bytes of their weight files. */
+  readonly fetchedBytes: number;
+  readonly tensors: number;
+  readonly modelBytes: number;
+}
+
+export async function pullVersion(
+  source: ObjectSource,
+  target: VersionIdentity,
+  options: PullOptions,
+): Promise<PulledVersion> {
+  const { directory, bootModel, codec, signal, maxShardBytes } = options;
+  const call = signal === undefined ? {} : { signal };
+  const cacheDirectory = join(directory, '.fetched');
+  const boot = await readModelPlaces(bootModel);
+  const applied: VersionIdentity[] = [];
+  let fetchedBytes = 0;
+  let total = 0;
+  const fetch = async (index: VersionIndex): Promise<ReadonlyMap<string, string>> => {
+    const fetched = await fetchVersion(source, index, {
+      cacheDirectory,
+      codec,
+      signal,
+      onProgress: (progress) => options.onProgress?.({ done: applied.length, total, index, fetched: progress }),
+    });
+    fetchedBytes += fetched.bytes;
+    return fetched.paths;
+  };
+  const open = (seed: TensorPlaces, version = BOOT_VERSION): Promise<FolderWeights> =>
+    FolderWeights.open(directory, {
+      bootModel,
+      bootTensors: seed,
+      bootVersion: version,
+      codec,
+      signal,
+      ...(maxShardBytes === undefined ? {} : { maxShardBytes }),
+    });
+  const isThere = ['whole', 'dirty'].includes((await readFolderState(directory))?.state ?? '');
+  let weights = isThere ? await open(await readModelPlaces(directory)) : undefined;
+  try {
+    const held = weights === undefined ? { version: BOOT_VERSION } : weights.held;
+    const chain = await planFrom(source, target, held, call);
+    total = chain.length;
+    if (weights === undefined) {
+      const [first] = chain;
+      if (first?.base !== undefined || first === undefined) weights = await open(boot);
+      else {
+        // Seeded from the anchor itself, in the types that are served, which need not be those of the boot model's files.
+        const seed = await placesOf(first, await fetch(first));
+        checkFits(first.identity, seed, boot);
+        weights = await open(seed, first.identity.version);
+        await settleSeed(weights, first);
+        await discardFetched(cacheDirectory, first.identity);
+        applied.push(first.identity);
+        chain.shift();
+      }
+    }
+    for (const index of chain) {
+      await applyVersion(codec, { index, paths: await fetch(index), weights, signal });
+      await discardFetched(cacheDirectory, index.identity);
+      applied.push(index.identity);
+    }
+    const { tensors } = weights;
+    return {
+      identity: target,
+      imageChecksum: imageChecksum(weights.held?.checksums ?? new Map()),
+      applied,
+      fetchedBytes,
+      tensors: tensors.size,
+      modelBytes: [...tensors.values()].reduce((sum, { place }) => sum + placeSizeBytes(place), 0),
+    };
+  } finally {
+    await weights?.close();
+    await rm(cacheDirectory, { recursive: true, force: true });
+  }
+}
+
+/** From what is held if the chain leads there; a folder that is ahead, or of another run, starts again from an anchor. */
+async function planFrom(
+  source: ObjectSource,
+  target: VersionIdentity,
+  held: { readonly runId?: string | undefined; readonly version: VersionIdentity['version'] } | undefined,
+  call: { signal?: AbortSignal },
+): Promise<VersionIndex[]> {
+  const isBehind = held !== undefined && (held.runId === undefined || held.runId === target.runId);
+  return planChain(source, target, isBehind ? held : undefined, call);
+}
+
+async function placesOf(index: VersionIndex, paths: ReadonlyMap<string, string>): Promise<Map<string, TensorPlace>> {
+  const places = new Map<string, TensorPlace>();
+  for (const [file, path] of paths)
+    for (const [name, { dtype, shape, offset, sizeBytes }] of (await readSafetensorsHeader(path)).tensors)
+      if (index.weightMap.get(name) === file)
+        places.set(name, { dtype, shape, place: { kind: 'file', path, offset, sizeBytes } });
+  return places;
+}
+
+/** The folder holds the anchor's bytes: proven, it is the anchor's version. */
+async function settleSeed(weights: FolderWeights, { identity, imageChecksum: expected }: VersionIndex): Promise<void> {
+  const { held } = weights;
+  const found = imageChecksum(held?.checksums ?? new Map());
+  if (held === undefined || (expected !== undefined && found !== expected)) {
+    const change = await weights.beginChange({ whole: true });
+    for (const name of weights.tensors.keys()) change.target(name);
+    await change.abandon(); // Leaves the folder dirty.
+    throw new HoneError(
+      'checksum-mismatch',
+      `${formatIdentity(identity)} is damaged: its tensors together have checksum ${found}, published was ${expected}.`,
+      { cure: 'Restore it from a copy of the store, or publish a full anchor.' },
+    );
+  }
+  const change = await weights.beginChange({ whole: false });
+  await change.finish({ runId: identity.runId, version: identity.version, checksums: held.checksums });
+}
+
+function checkFits(identity: VersionIdentity, published: TensorPlaces, boot: TensorPlaces): void {
+  const problems: string[] = [];
+  for (const [name, { shape }] of published) {
+    const own = boot.get(name);
+    if (own === undefined) problems.push(`${name} is not in the model`);
+    else if (own.shape.join() !== shape.join())
+      problems.push(`${name} has shape [${shape.join(', ')}], in the model [${own.shape.join(', ')}]`);
+  }
+  if (problems.length === 0) return;
+  throw new HoneError(
+    'delta-base-mismatch',
+    `${formatIdentity(identity)} is of another model than the one that was named: ${problems.join('; ')}.`,
+    { cure: 'Name the Hugging Face folder that the run booted from.' },
+  );
+}
