@@ -1,5 +1,5 @@
 /**
- * A process of its own that runs each kind of job on a file tensor of a quarter of a GiB and prints by how much its peak memory grew:
+ * A process of its own that runs each kind of job on a file tensor of 128 MiB and prints by how much its peak memory grew:
  * `node codec-memory.fixture.ts FOLDER`. The test beside it reads that.
  */
 import { closeSync, ftruncateSync, openSync, rmSync, writeSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import type { BytePlace, TensorPlace } from '../tensor-place.ts';
 import { CodecPool } from './codec-pool.ts';
 
-const SIZE_BYTES = 2 ** 28;
+const SIZE_BYTES = 2 ** 27;
 const CHANGES = 20_000;
 
 const folder = process.argv[2] ?? '.';

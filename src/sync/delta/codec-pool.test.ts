@@ -380,7 +380,7 @@ it('memory stays that of two chunks a thread, whatever the size of the tensor', 
   const program = fileURLToPath(new URL('./codec-memory.fixture.ts', import.meta.url));
   const output = execFileSync(process.execPath, [program, folder], { encoding: 'utf8' });
   const growths: unknown = JSON.parse(output);
-  // A quarter of a GiB of tensor each; the streams of zlib leave some tens of MiB to the garbage collector.
+  // 128 MiB of tensor each; the streams of zlib leave some tens of MiB to the garbage collector.
   for (const growth of growths as { job: string; growthBytes: number }[])
     expect(growth.growthBytes, growth.job).toBeLessThan((growth.job.startsWith('sparse') ? 24 : 96) * 2 ** 20);
 });

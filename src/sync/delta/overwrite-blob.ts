@@ -54,9 +54,7 @@ export async function encodeOverwrite(context: CodecContext, job: EncodeTensorJo
           if (listed === 0) continue;
           const { buffer, byteOffset } = kernels.places;
           await frame.write(
-            part === 'positions'
-              ? Buffer.from(Buffer.from(buffer, byteOffset, 4 * listed))
-              : Buffer.from(kernels.valuePlane(0, listed)),
+            part === 'positions' ? Buffer.from(buffer, byteOffset, 4 * listed) : kernels.valuePlane(0, listed),
           );
         }
     return { ...result, chunks: await frame.finish() };

@@ -16,18 +16,12 @@ export async function encodeXor(context: CodecContext, job: EncodeTensorJob): Pr
   const frame = new ZstdFrameWriter(sizeBytes);
   try {
     let changedElements = 0;
-    let isTaken = Promise.resolve();
     for (const { sizeBytes: count } of pair.chunks()) {
       hash.add('next', count);
       changedElements += kernels.countChanges(width, count);
       kernels.xorChunks(count);
-      const difference = Buffer.from(kernels.old.subarray(0, count));
-      // The chunk before is compressed on another thread while this one was read and scanned.
-      await isTaken;
-      isTaken = frame.write(difference);
-      isTaken.catch(() => undefined);
+      await frame.write(kernels.old.subarray(0, count));
     }
-    await isTaken;
     const chunks = await frame.finish();
     const elements = sizeBytes / width;
     return { checksum: hash.digest(), changedElements, elements, chunks: changedElements === 0 ? [] : chunks };
