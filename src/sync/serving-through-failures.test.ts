@@ -207,9 +207,7 @@ it(
                 default:
               }
               const undo =
-                step.kind === 'poll-damaged'
-                  ? await damageNewest(join(root, 'store/run'), step)
-                  : (): void => undefined;
+                step.kind === 'poll-damaged' ? await damageNewest(join(root, 'store/run'), step) : nothingToMend;
               if (step.kind !== 'publish') await replica.poll();
               await undo();
               replica.breakAt = Infinity;

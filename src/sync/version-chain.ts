@@ -5,10 +5,7 @@
  */
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
-import type { CallOptions, ObjectSource, WeightStore } from './store/weight-store.ts';
-import { decodeVersion } from './delta.ts';
-import { readWhole } from './store/weight-store.ts';
-import { imageChecksum, type WeightImage } from './weight-image.ts';
+import type { CallOptions, ObjectSource } from './store/weight-store.ts';
 import {
   formatIdentity,
   INDEX_FILE,
@@ -123,42 +120,4 @@ function gap(
 
 function nameRun({ runId }: HeldIdentity): string {
   return runId === undefined ? 'the boot model' : `run ${runId}`;
-}
-
-export interface LocalVersion {
-  readonly version: PolicyVersion;
-  readonly image: WeightImage;
-}
-
-/** The image of `target` in memory, every checksum verified. `local` is not changed. */
-export async function loadVersion(
-  store: WeightStore,
-  target: VersionIdentity,
-  local: LocalVersion,
-): Promise<WeightImage> {
-  if (target.version === local.version) {
-    const index = await readIndex(store, target);
-    if (index.imageChecksum !== undefined && index.imageChecksum !== imageChecksum(local.image))
-      throw new HoneError(
-        'checksum-mismatch',
-        `The weights at hand are not those that were published as ${formatIdentity(target)}.`,
-        { cure: 'Load the model folder or checkpoint that the run booted from.' },
-      );
-    return local.image;
-  }
-  let image: WeightImage | undefined = local.image;
-  for (const index of await planChain(store, target, { version: local.version }))
-    image = await decodeVersion(index, {
-      previous: image,
-      readFile: async (name) => {
-        const key = `${formatIdentity(index.identity)}/${name}`;
-        const bytes = await readWhole(store, key);
-        if (bytes === undefined)
-          throw new HoneError('store-failed', `The weight store has no ${key}, which a published version needs.`, {
-            cure: 'Restore it from a copy of the store.',
-          });
-        return bytes;
-      },
-    });
-  return image;
 }
