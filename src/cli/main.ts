@@ -10,6 +10,7 @@ import { PACKAGE_VERSION } from '../run/package-version.ts';
 const program = new Command('hone')
   .description('Post-trains an open model into a specialist coding agent, inside the harness that ships it.')
   .version(PACKAGE_VERSION)
+  .enablePositionalOptions() // So that a command may have a --version of its own.
   .exitOverride()
   .configureHelp({ sortSubcommands: false })
   .showHelpAfterError('(hone --help lists the commands)');
@@ -231,6 +232,74 @@ frontier
   .option('--json', 'print the result as JSON')
   .action(async (file: string, options: Record<string, unknown>) =>
     (await import('./frontier-simulate.ts')).simulate(file, options),
+  );
+
+const weights = program
+  .command('weights')
+  .description('look at, check, fetch and prune published weight versions')
+  .addHelpText(
+    'after',
+    '\nA <store> is a folder, a run folder such as runs/nano-check, or s3://bucket/prefix. Versions are written 7, v7 or weight_v000007.',
+  );
+weights
+  .command('ls')
+  .description('list every version: kind, size, base, when it was published, which is the newest')
+  .argument('<store>', 'a folder, a run folder, or s3://bucket/prefix')
+  .option('--json', 'print the list as JSON')
+  .action(async (store: string, options: Record<string, unknown>) =>
+    (await import('./weights-ls.ts')).listWeights(store, options),
+  );
+weights
+  .command('show')
+  .description('show one version: its tensors, sizes and checksums, and the chain back to its anchor')
+  .argument('<store>', 'a folder, a run folder, or s3://bucket/prefix')
+  .argument('[version]', 'such as 7, v7 or weight_v000007; the newest if left out')
+  .option('--json', 'print it as JSON')
+  .action(async (store: string, version: string | undefined, options: Record<string, unknown>) =>
+    (await import('./weights-show.ts')).showWeights(store, version, options),
+  );
+weights
+  .command('verify')
+  .description('rebuild a version and check every checksum; exits with 1 and names the object that is damaged')
+  .argument('<store>', 'a folder, a run folder, or s3://bucket/prefix')
+  .option('--version <version>', 'such as 7, v7 or weight_v000007; the newest if left out')
+  .option('--all', 'every version that was visible')
+  .option('--model <folder>', 'the model that the run booted from, for runs whose first version is no full anchor')
+  .option('--json', 'print the results as JSON')
+  .action(async (store: string, options: Record<string, unknown>) =>
+    (await import('./weights-verify.ts')).verifyWeights(store, options),
+  );
+weights
+  .command('pull')
+  .description('bring a local folder up to a version; what it has is not fetched again')
+  .argument('<store>', 'a folder, a run folder, or s3://bucket/prefix')
+  .requiredOption('--out <folder>', 'folder to make or to bring up to date')
+  .requiredOption('--model <folder>', 'the Hugging Face folder that the run booted from')
+  .option('--version <version>', 'such as 7, v7 or weight_v000007; the newest if left out')
+  .option('--json', 'print what was done as JSON')
+  .action(async (store: string, options: Record<string, unknown>) =>
+    (await import('./weights-pull.ts')).pullWeights(store, options),
+  );
+weights
+  .command('export')
+  .description('write a version as a plain Hugging Face folder')
+  .argument('<store>', 'a folder, a run folder, or s3://bucket/prefix')
+  .requiredOption('--out <folder>', 'folder to write')
+  .requiredOption('--model <folder>', 'the Hugging Face folder that the run booted from, for config and tokenizer')
+  .option('--version <version>', 'such as 7, v7 or weight_v000007; the newest if left out')
+  .option('--json', 'print what was done as JSON')
+  .action(async (store: string, options: Record<string, unknown>) =>
+    (await import('./weights-pull.ts')).exportWeights(store, options),
+  );
+weights
+  .command('prune')
+  .description('remove versions and side data that neither the newest versions nor live clusters need')
+  .argument('<store>', 'a folder, a run folder, or s3://bucket/prefix')
+  .requiredOption('--keep <integer>', 'newest versions to keep, with all that they build on')
+  .option('--dry-run', 'only print what would go')
+  .option('--json', 'print what was done as JSON')
+  .action(async (store: string, options: Record<string, unknown>) =>
+    (await import('./weights-prune.ts')).pruneWeights(store, options),
   );
 
 program

@@ -31,7 +31,7 @@ export interface PullOptions {
   readonly codec: TensorCodec;
   readonly maxShardBytes?: number | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** `done` versions of `total` are applied, `index` is at work. */
+  /** `done` versions of `total` are applied, `index` is at work or was the last one. */
   readonly onProgress?:
     | ((at: { done: number; total: number; index: VersionIndex; fetched: FetchProgress }) => void)
     | undefined;
@@ -70,6 +70,11 @@ export async function pullVersion(
     fetchedBytes += fetched.bytes;
     return fetched.paths;
   };
+  const settled = async (index: VersionIndex): Promise<void> => {
+    await discardFetched(cacheDirectory, index.identity);
+    applied.push(index.identity);
+    options.onProgress?.({ done: applied.length, total, index, fetched: { doneBytes: 0, totalBytes: 0 } });
+  };
   const open = (seed: TensorPlaces, version = BOOT_VERSION): Promise<FolderWeights> =>
     FolderWeights.open(directory, {
       bootModel,
@@ -94,15 +99,13 @@ export async function pullVersion(
         checkFits(first.identity, seed, boot);
         weights = await open(seed, first.identity.version);
         await settleSeed(weights, first);
-        await discardFetched(cacheDirectory, first.identity);
-        applied.push(first.identity);
+        await settled(first);
         chain.shift();
       }
     }
     for (const index of chain) {
       await applyVersion(codec, { index, paths: await fetch(index), weights, signal });
-      await discardFetched(cacheDirectory, index.identity);
-      applied.push(index.identity);
+      await settled(index);
     }
     const { tensors } = weights;
     return {
