@@ -50,7 +50,7 @@ export class Deadline implements Disposable {
       else signal.addEventListener('abort', onAbort, { once: true });
     });
     try {
-      return await Promise.race([promise, aborted]);
+      return await Promise.race([aborted, promise]);
     } finally {
       signal.removeEventListener('abort', onAbort);
       aborted.catch(() => undefined);

@@ -1,11 +1,14 @@
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 
 import {
   checkTensors,
+  copyModelFiles,
+  layOutModel,
   readModelFolder,
+  readModelPlaces,
   tensorToFloat32,
   writeModelFolder,
   type WriteModelFolderOptions,
@@ -165,4 +168,56 @@ it('reads BF16, F16 and F32 from unaligned bytes as float32, and refuses others'
   expect([...tensorToFloat32({ dtype: 'F16', shape: [1], bytes: unaligned(0, 0x3c) })]).toEqual([1]);
   expect([...tensorToFloat32({ dtype: 'F32', shape: [1], bytes: unaligned(0, 0, 0x80, 0x3f) })]).toEqual([1]);
   expect(() => tensorToFloat32({ dtype: 'U8', shape: [1], bytes: unaligned(1) })).toThrow(/U8/);
+});
+
+it('says where each tensor lies, in one file or in shards', async () => {
+  for (const maxShardBytes of [20, 1000]) {
+    await writeModelFolder(directory, { ...folder, maxShardBytes });
+    const places = await readModelPlaces(directory);
+    expect([...places.keys()].sort()).toEqual([...tensors.keys()].sort());
+    for (const [name, { dtype, shape, place }] of places) {
+      const bytes = (await readFile(place.path)).subarray(place.offset, place.offset + place.sizeBytes);
+      expect({ dtype, shape, bytes: new Uint8Array(bytes) }).toEqual(tensors.get(name));
+    }
+  }
+});
+
+it('lays out the files of a model as it writes them', async () => {
+  for (const maxShardBytes of [20, 1000]) {
+    const path = join(directory, String(maxShardBytes));
+    await writeModelFolder(path, { ...folder, maxShardBytes });
+    const layout = layOutModel(tensors, { maxShardBytes });
+    for (const { name, layout: shard } of layout.files) {
+      const file = await readFile(join(path, name));
+      expect(file.byteLength).toBe(shard.sizeBytes);
+      expect(file.subarray(0, shard.head.byteLength)).toEqual(Buffer.from(shard.head));
+    }
+    if (layout.index === undefined) expect(layout.files.map(({ name }) => name)).toEqual(['model.safetensors']);
+    else expect(await readFile(join(path, layout.index.name), 'utf8')).toBe(layout.index.text);
+  }
+});
+
+it('copies what is not weights, byte for byte', async () => {
+  const from = join(directory, 'from');
+  const to = join(directory, 'to');
+  await writeModelFolder(from, { ...folder, maxShardBytes: 20 });
+  await writeFile(join(from, 'LICENSE'), 'free');
+  await writeFile(join(from, 'pytorch_model.bin.index.json'), '{}');
+  await mkdir(join(from, 'onnx'));
+  await copyModelFiles(from, to);
+  expect((await readdir(to)).sort()).toEqual([
+    'LICENSE',
+    'chat_template.jinja',
+    'config.json',
+    'generation_config.json',
+    'tokenizer.json',
+    'tokenizer_config.json',
+  ]);
+  for (const name of await readdir(to))
+    expect(await readFile(join(to, name))).toEqual(await readFile(join(from, name)));
+  await rm(join(from, 'config.json'));
+  await expect(copyModelFiles(from, to)).rejects.toMatchObject({
+    code: 'invalid-model',
+    message: expect.stringContaining('has no config.json'),
+  });
 });

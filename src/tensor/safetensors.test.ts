@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { mkdtemp, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -9,7 +9,9 @@ import { DTYPES, tensorSizeBytes } from './dtype.ts';
 import {
   decodeSafetensors,
   encodeSafetensors,
+  layOutSafetensors,
   readSafetensors,
+  readSafetensorsHeader,
   writeSafetensors,
   type TensorData,
 } from './safetensors.ts';
@@ -234,4 +236,57 @@ it('reads scalars, empty tensors and padded headers', () => {
   );
   expect(read.tensors.get('e')?.bytes.byteLength).toBe(0);
   expect(Buffer.from(read.tensors.get('s')?.bytes ?? []).readFloatLE()).toBe(1);
+});
+
+describe('a header alone', () => {
+  it('says where each tensor lies, and lays out a file before its data is there', async () => {
+    const path = join(directory, 'header.safetensors');
+    await fc.assert(
+      fc.asyncProperty(fc.dictionary(fc.string({ minLength: 1, maxLength: 5 }), tensorArbitrary), async (record) => {
+        const entries = Object.entries(record).filter(([name]) => name !== '__metadata__' && name.isWellFormed());
+        const tensors = new Map(entries);
+        const layout = layOutSafetensors(tensors, { format: 'pt' });
+        const streamed = [layout.head];
+        for (const name of layout.tensors.keys()) streamed.push(tensors.get(name)?.bytes ?? new Uint8Array(0));
+        const bytes = Buffer.concat(streamed);
+        expect(bytes).toEqual(Buffer.concat(encodeSafetensors(tensors, { format: 'pt' })));
+        expect(layout.sizeBytes).toBe(bytes.byteLength);
+        await writeFile(path, bytes);
+        const header = await readSafetensorsHeader(path);
+        expect(header.metadata).toEqual({ format: 'pt' });
+        // Empty tensors lie where their neighbours do, in any order.
+        expect(new Map([...header.tensors].sort())).toEqual(new Map([...layout.tensors].sort()));
+        for (const [name, { offset, sizeBytes }] of header.tensors)
+          expect(bytes.subarray(offset, offset + sizeBytes)).toEqual(Buffer.from(tensors.get(name)?.bytes ?? []));
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it('reads files of any size without their data, and refuses one that is cut', async () => {
+    const path = join(directory, 'large.safetensors');
+    const shape = [1 << 20, 1 << 15];
+    const layout = layOutSafetensors(new Map([['w', { dtype: 'BF16' as const, shape }]]));
+    // 64 GiB of nothing: the file takes no room.
+    await using handle = await open(path, 'w');
+    await handle.write(layout.head);
+    await handle.truncate(layout.sizeBytes);
+    expect((await readSafetensorsHeader(path)).tensors.get('w')).toEqual({
+      dtype: 'BF16',
+      shape,
+      offset: layout.head.byteLength,
+      sizeBytes: 2 ** 36,
+    });
+    await handle.truncate(layout.sizeBytes - 1);
+    await expect(readSafetensorsHeader(path)).rejects.toMatchObject({ code: 'invalid-safetensors' });
+    await rm(path);
+    await expect(readSafetensorsHeader(path)).rejects.toThrow(/ENOENT/);
+  });
+
+  it('is not written for a tensor that has no size, or the name of the metadata', () => {
+    const layOut = (name: string, shape: readonly number[]): unknown =>
+      layOutSafetensors(new Map([[name, { dtype: 'F4' as const, shape }]]));
+    expect(() => layOut('w', [3])).toThrow(/does not fill whole bytes/);
+    expect(() => layOut('__metadata__', [2])).toThrow(/__metadata__/);
+  });
 });
