@@ -50,6 +50,8 @@ export interface ChaosOptions {
   readonly replays: number;
   readonly print: (line: string) => void;
   readonly signal: AbortSignal;
+  /** Keep the logs of a run that broke nothing, too. */
+  readonly keepsLogs?: boolean;
   /** What services need of this process's environment, such as PATH. */
   readonly environment: Readonly<Record<string, string>>;
 }
@@ -69,7 +71,7 @@ export interface ChaosResult {
   readonly commits: number;
   readonly starts: number;
   readonly storeFaults: Readonly<Record<string, number>>;
-  /** Kept when something broke. */
+  /** With the logs; undefined = removed. */
   readonly directory: string | undefined;
 }
 
@@ -87,7 +89,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
   let isKept = false;
   try {
     const result = await runIn(directory, options);
-    isKept = result.breaches.length > 0;
+    isKept = result.breaches.length > 0 || options.keepsLogs === true;
     return { ...result, directory: isKept ? directory : undefined };
   } finally {
     if (!isKept) rmSync(directory, { recursive: true, force: true });
@@ -134,6 +136,10 @@ async function runIn(directory: string, options: ChaosOptions): Promise<ChaosRes
       model,
       clusters,
       routers: options.routers,
+      // More kills than any fleet in its right mind has.
+      routerArguments: ['--restart-budget', '100000', '--lease-seconds', '3'],
+      replicaArguments: ['--threads', '1', '--verify-served', '--drain-seconds', '5'],
+      controllerArguments: ['--lease-seconds', '3'],
       token,
       environment,
       pollEveryMs: 500,

@@ -12,8 +12,8 @@ import { describeFault, type Fault, type FaultKind } from './fault-plan.ts';
 /** Ways to spoil what passes between the fleet and its store. */
 export interface StoreFaults {
   set(kind: StoreFaultKind, isOn: boolean): void;
-  /** What was really spoilt so far, by kind. */
-  readonly counts: Readonly<Partial<Record<StoreFaultKind, number>>>;
+  /** Requests that were really spoilt so far, by how. */
+  readonly counts: Readonly<Record<string, number>>;
 }
 
 export type StoreFaultKind = 'truncated-reads' | 'flipped-reads' | 'stale-listings' | 'store-errors' | 'slow-link';

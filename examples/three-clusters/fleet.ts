@@ -144,7 +144,7 @@ export class Fleet implements AsyncDisposable {
       name,
       cluster: name,
       through,
-      words: [...flags({ ...common, store, 'control-port': String(controllerPort) }), ...controllerArguments],
+      words: [...flags({ ...common, store, port: String(controllerPort) }), ...controllerArguments],
     });
     const routers = this.routers.map(({ controlUrl }) => controlUrl.replace('127.0.0.1', hub));
     for (let index = 1; index <= replicas; index++)
@@ -153,8 +153,7 @@ export class Fleet implements AsyncDisposable {
         cluster: name,
         through,
         words: [
-          model,
-          ...flags({ ...common, id: `${name}-${index}`, controller: `http://${host}:${controllerPort}` }),
+          ...flags({ ...common, model, id: `${name}-${index}`, controller: `http://${host}:${controllerPort}` }),
           ...routers.flatMap((url) => flags({ router: url })),
           ...replicaArguments,
         ],
@@ -169,7 +168,7 @@ export class Fleet implements AsyncDisposable {
     const { name, cluster, through = [], words } = service;
     const extra = dress?.(name);
     const disk = diskOf?.(name) ?? join(directory, 'disks', name);
-    mkdirSync(disk, { recursive: true });
+    if (role !== 'router') mkdirSync(disk, { recursive: true });
     const logs = join(directory, 'logs');
     const process = new ServiceProcess({
       name,
@@ -177,7 +176,7 @@ export class Fleet implements AsyncDisposable {
         'serve',
         role,
         ...words,
-        ...(role === 'router' ? [] : flags({ cache: disk })),
+        ...diskFlags(role, disk),
         ...flags({ events: join(logs, `${name}.jsonl`) }),
         '--json',
       ],
@@ -189,6 +188,20 @@ export class Fleet implements AsyncDisposable {
       onExit: (how) => onExit?.(name, how),
     });
     this.services.set(name, { role, cluster, process, disk });
+  }
+}
+
+function diskFlags(role: ServiceRole, disk: string): string[] {
+  switch (role) {
+    case 'router':
+      return [];
+    case 'controller':
+      return flags({ cache: disk });
+    case 'replica':
+      return flags({ data: disk });
+    default:
+      role satisfies never;
+      return [];
   }
 }
 
