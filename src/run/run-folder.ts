@@ -2,11 +2,9 @@
  * The run folder: resolved config, append-only events, buffer, weights and checkpoints of one run.
  * Invariant: one process at a time holds it, and a folder that is copied whole can be inspected and resumed elsewhere.
  */
-import { randomBytes } from 'node:crypto';
 import {
   appendFileSync,
   existsSync,
-  linkSync,
   mkdirSync,
   readFileSync,
   readdirSync,
@@ -19,6 +17,7 @@ import { join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { jsonDifferences } from '../domain/json-differences.ts';
+import { lockFolder, type FolderLock } from '../tensor/folder-lock.ts';
 import type { RunConfig } from './config.ts';
 
 export type RunEvent = Readonly<Record<string, unknown>> & { readonly event: string };
@@ -27,11 +26,13 @@ export class RunFolder {
   readonly path: string;
   readonly config: RunConfig;
   readonly #clock: () => Date;
+  readonly #lock: FolderLock;
 
-  private constructor(path: string, config: RunConfig, clock: () => Date) {
+  private constructor(path: string, config: RunConfig, own: { clock: () => Date; lock: FolderLock }) {
     this.path = path;
     this.config = config;
-    this.#clock = clock;
+    this.#clock = own.clock;
+    this.#lock = own.lock;
   }
 
   /** Throws unless a new run may begin at this path; writes nothing. */
@@ -53,9 +54,9 @@ export class RunFolder {
         cause,
       });
     }
-    lock(path);
+    const folder = new RunFolder(path, config, { clock, lock: lock(path) });
     writeFileAtomic(join(path, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
-    return new RunFolder(path, config, clock);
+    return folder;
   }
 
   /** An existing run, under the config that it began with. */
@@ -70,10 +71,10 @@ export class RunFolder {
       throw new HoneError('run-config-changed', `${path} was begun under another config: ${changes.join('; ')}.`, {
         cure: 'Put these values back to resume, or start a new run under another --name.',
       });
-    lock(path);
+    const folder = new RunFolder(path, config, { clock, lock: lock(path) });
     dropHalfLine(join(path, 'events.jsonl'));
     dropHalfFiles(join(path, 'checkpoints'));
-    return new RunFolder(path, config, clock);
+    return folder;
   }
 
   get bufferPath(): string {
@@ -129,7 +130,7 @@ export class RunFolder {
   }
 
   release(): void {
-    rmSync(join(this.path, 'run.lock'), { force: true });
+    this.#lock.release();
   }
 }
 
@@ -154,73 +155,11 @@ export function readEvents(path: string): RunEvent[] {
     });
 }
 
-/** Owner and age in one file that appears whole (link of a finished one); a dead owner's lock is taken over. */
-function lock(path: string): void {
-  const file = join(path, 'run.lock');
-  const mine = join(path, `run.lock.${process.pid}.${randomBytes(4).toString('hex')}`);
-  const me: LockOwner = { pid: process.pid, startedMs: performance.timeOrigin, startTicks: startTicks('self') };
-  writing(mine, () => writeFileSync(mine, JSON.stringify(me)));
-  try {
-    for (let attempt = 0; attempt < 2; attempt++) {
-      try {
-        linkSync(mine, file);
-        return;
-      } catch (cause) {
-        const owner = lockOwner(file);
-        if (owner !== undefined && isAlive(owner))
-          throw new HoneError('run-locked', `${path} is in use by process ${owner.pid}.`, {
-            cure: `Wait for it, stop it, or start another run under another --name. If it is no run of hone, remove ${file}.`,
-            cause,
-          });
-        rmSync(file, { force: true });
-      }
-    }
-    throw new HoneError('run-locked', `${path} is being taken by another process.`, { cure: 'Try again in a moment.' });
-  } finally {
-    rmSync(mine, { force: true });
-  }
-}
-
-interface LockOwner {
-  readonly pid: number;
-  /** When the process started, in milliseconds of Unix time. */
-  readonly startedMs: number;
-  /** The same as the kernel counts it, where it tells: what a process that got the number later cannot share. */
-  readonly startTicks: string | undefined;
-}
-
-function lockOwner(file: string): LockOwner | undefined {
-  try {
-    // Written by lock(); a file of another shape has no owner.
-    const { pid, startedMs, startTicks } = JSON.parse(readFileSync(file, 'utf8')) as Partial<LockOwner>;
-    return typeof pid === 'number' ? { pid, startedMs: startedMs ?? 0, startTicks } : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Field 22 of /proc/<pid>/stat; undefined off Linux and for a process that is gone. */
-function startTicks(pid: number | 'self'): string | undefined {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
-  } catch {
-    return undefined;
-  }
-}
-
-function isAlive({ pid, startedMs, startTicks: recorded }: LockOwner): boolean {
-  // In a container every run may be process 7: the same number from an earlier start is a dead owner.
-  if (pid === process.pid) return startedMs === performance.timeOrigin;
-  const current = startTicks(pid);
-  if (recorded !== undefined && current !== undefined && recorded !== current) return false;
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    // EPERM: it lives, under another user.
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
+function lock(path: string): FolderLock {
+  return lockFolder(path, {
+    fileName: 'run.lock',
+    cure: 'Wait for it, stop it, or start another run under another --name.',
+  });
 }
 
 /** What a killed process was still writing: a checkpoint without its name is as large as one with it. */
