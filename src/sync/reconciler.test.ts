@@ -257,7 +257,7 @@ describe('what hangs ends in a typed error:', () => {
     let hang = true;
     const deaf = await follow(
       watchStore(store, ({ operation }) => (hang && operation === 'readPointer' ? never() : undefined)),
-      { deadlines: { pointerMs: 20, stageMs: 20 } },
+      { deadlines: { pointerMs: 500, stageMs: 500 } },
     );
     expect(await deaf.reconciler.poll()).toMatchObject({ kind: 'retry', error: { code: 'store-unavailable' } });
     hang = false;
