@@ -231,3 +231,18 @@ export async function readAll(source: ObjectSource, key: string): Promise<Buffer
   for await (const chunk of stream ?? []) chunks.push(chunk);
   return Buffer.concat(chunks);
 }
+
+/** Lets bytes up to a place pass; whoever wants more waits. */
+export class Gate {
+  #limit = 0;
+  #waiting: (() => void)[] = [];
+
+  open(limit: number): void {
+    this.#limit = limit;
+    for (const go of this.#waiting.splice(0)) go();
+  }
+
+  async passed(place: number): Promise<void> {
+    while (place > this.#limit) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+}

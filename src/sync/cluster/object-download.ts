@@ -4,6 +4,7 @@
  * object proven, or throws; bytes that turn out not to be the object's are read once more and compared chunk by chunk.
  */
 import { HoneError } from '../../domain/errors.ts';
+import { Deadline } from '../deadline.ts';
 import type { ObjectSource } from '../store/weight-store.ts';
 import { CHUNK_BYTES, chunkDigest, chunkSizeOf } from './chunk-digest.ts';
 import type { RelayObject } from './object-relay.ts';
@@ -13,6 +14,8 @@ export interface DownloadOptions {
   readonly signal: AbortSignal;
   readonly partChunks?: number;
   readonly parallelParts?: number;
+  /** Longest time without a byte from the store. */
+  readonly stallMs?: number;
   readonly onBytes?: (sizeBytes: number) => void;
 }
 
@@ -20,6 +23,7 @@ export interface DownloadOptions {
 const ROUNDS = 3;
 /** Tries of one part that made no progress. */
 const PART_TRIES = 3;
+const STALL_MS = 60_000;
 
 export async function downloadObject(object: RelayObject, options: DownloadOptions): Promise<void> {
   await object.leftoverChecked;
@@ -101,29 +105,46 @@ async function downloadPart(
 async function* readChunks(
   object: RelayObject,
   run: { start: number; end: number },
-  { source, signal }: DownloadOptions,
+  { source, signal, stallMs = STALL_MS }: DownloadOptions,
 ): AsyncGenerator<Uint8Array> {
   const { key, sizeBytes } = object.facts;
+  using stall = new Deadline({
+    signal,
+    limitMs: stallMs,
+    expired: () =>
+      new HoneError('store-unavailable', `${key}: the weight store sent nothing for ${stallMs / 1000} s.`, {
+        cure: 'Check the link to the weight store; the next try goes on from the chunks that are here.',
+      }),
+  });
   const range = { start: run.start * CHUNK_BYTES, end: Math.min(sizeBytes, run.end * CHUNK_BYTES) };
-  const stream = await source.readObject(key, { range, signal });
+  const stream = await stall.race(source.readObject(key, { range, signal: stall.signal }));
   if (stream === undefined)
     throw new HoneError('store-failed', `The weight store has no ${key}, which a published version needs.`, {
       cure: 'Restore it from a copy of the run folder; versions may be pruned only behind a newer full anchor.',
     });
+  const iterator = stream[Symbol.asyncIterator]();
   let chunk = run.start;
   let body = Buffer.allocUnsafeSlow(chunkSizeOf(sizeBytes, chunk));
   let filled = 0;
-  for await (const bytes of stream) {
-    for (let at = 0; at < bytes.byteLength && chunk < run.end;) {
-      const end = Math.min(bytes.byteLength, at + body.byteLength - filled);
-      body.set(bytes.subarray(at, end), filled);
-      filled += end - at;
-      at = end;
-      if (filled < body.byteLength) continue;
-      yield body;
-      chunk += 1;
-      if (chunk < run.end) body = Buffer.allocUnsafeSlow(chunkSizeOf(sizeBytes, chunk));
-      filled = 0;
+  try {
+    for (let step = await stall.race(iterator.next()); step.done !== true; step = await stall.race(iterator.next())) {
+      stall.touch();
+      const bytes = step.value;
+      for (let at = 0; at < bytes.byteLength && chunk < run.end;) {
+        const end = Math.min(bytes.byteLength, at + body.byteLength - filled);
+        body.set(bytes.subarray(at, end), filled);
+        filled += end - at;
+        at = end;
+        if (filled < body.byteLength) continue;
+        yield body;
+        stall.touch();
+        chunk += 1;
+        if (chunk < run.end) body = Buffer.allocUnsafeSlow(chunkSizeOf(sizeBytes, chunk));
+        filled = 0;
+      }
     }
+  } finally {
+    // A stream that hangs must not hold this up; it was told by the signal.
+    void Promise.resolve(iterator.return?.()).catch(() => undefined);
   }
 }
