@@ -69,6 +69,8 @@ interface Pending {
 }
 
 const DEFAULT_DRAIN_MS = 30_000;
+/** Bytes that may wait to be packed; a larger tensor waits alone. */
+const STAGING_WINDOW_BYTES = 64 * 1024 * 1024;
 
 /** Structured cloning copies the whole buffer behind a view, so views into larger buffers are copied first; shared ones never are. */
 function ownBuffer<T extends Int32Array | Uint8Array>(array: T): T {
@@ -87,6 +89,11 @@ export class EmbeddedPolicy implements Policy {
   #version: PolicyVersion;
   #contextLength = 0;
   #build: 'plain' | 'fma' = 'plain';
+  #tensorBytes: ReadonlyMap<string, number> = new Map();
+  /** Tensors on their way into the engine, in order. */
+  readonly #staging: Promise<void>[] = [];
+  #stagingBytes = 0;
+  #committing: PolicyVersion | undefined;
   #failure: HoneError | undefined;
 
   private constructor(worker: Worker, version: PolicyVersion) {
@@ -107,6 +114,7 @@ export class EmbeddedPolicy implements Policy {
           if (message.type === 'ready') {
             policy.#contextLength = message.contextLength;
             policy.#build = message.build;
+            policy.#tensorBytes = message.tensorBytes;
             resolve();
           } else {
             policy.#receive(message);
@@ -191,9 +199,35 @@ export class EmbeddedPolicy implements Policy {
     return { ended, abort: () => this.#post({ type: 'abort', ticket: message.ticket }) };
   }
 
-  /** Takes the bf16 bytes of one tensor of the next version, between decode steps; what is served stays as it is. Shared memory is read, not copied. */
+  /**
+   * Takes the bf16 bytes of one tensor of the next version; what is served stays as it is. They are copied at once, and packed
+   * between decode steps: the call ends as soon as not too much waits for that, and a commit comes after all of it.
+   */
   async stage(name: string, bytes: Uint8Array): Promise<void> {
-    await this.#ask({ type: 'stage', ticket: this.#nextTicket++, name, bytes: ownBuffer(bytes) });
+    this.#assertWorks();
+    const expected = this.#tensorBytes.get(name);
+    if (bytes.byteLength !== expected)
+      throw new HoneError(
+        'invalid-model',
+        expected === undefined
+          ? `The model has no tensor ${name}.`
+          : `Tensor ${name} was staged with ${bytes.byteLength} bytes; it has ${expected}.`,
+        { cure: 'Publish weights of the model that is served.' },
+      );
+    this.#refuseDuringCommit('Tensors cannot be staged');
+    while (this.#stagingBytes > 0 && this.#stagingBytes + expected > STAGING_WINDOW_BYTES) await this.#staging[0];
+    this.#assertWorks();
+    const copy = new Uint8Array(new SharedArrayBuffer(expected));
+    copy.set(bytes);
+    this.#stagingBytes += expected;
+    // After the checks above it fails only when the replica breaks, which every later call tells.
+    const packed: Promise<void> = this.#ask({ type: 'stage', ticket: this.#nextTicket++, name, bytes: copy })
+      .catch(() => undefined)
+      .then(() => {
+        void this.#staging.shift();
+        this.#stagingBytes -= expected;
+      });
+    this.#staging.push(packed);
   }
 
   /**
@@ -204,9 +238,15 @@ export class EmbeddedPolicy implements Policy {
     version: PolicyVersion,
     { mode = 'in-place', drainMs = DEFAULT_DRAIN_MS }: CommitOptions = {},
   ): Promise<{ pauseMs: number }> {
-    const answer = await this.#ask({ type: 'commit', ticket: this.#nextTicket++, version, mode, drainMs });
-    if (answer.type !== 'committed') throw unexpected(answer);
-    return { pauseMs: answer.pauseMs };
+    this.#refuseDuringCommit(`Version ${version} cannot be committed`);
+    this.#committing = version;
+    try {
+      const answer = await this.#ask({ type: 'commit', ticket: this.#nextTicket++, version, mode, drainMs });
+      if (answer.type !== 'committed') throw unexpected(answer);
+      return { pauseMs: answer.pauseMs };
+    } finally {
+      this.#committing = undefined;
+    }
   }
 
   /** xxh3-128 of each tensor as the engine computes with it, read back out of its memory between decode steps. */
@@ -237,6 +277,18 @@ export class EmbeddedPolicy implements Policy {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  /** The failure may have come during a wait. */
+  #assertWorks(): void {
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  #refuseDuringCommit(what: string): void {
+    if (this.#committing === undefined) return;
+    throw new HoneError('engine-failed', `${what} while version ${this.#committing} is committed.`, {
+      cure: 'Wait for the commit that is under way.',
+    });
   }
 
   #submission(request: StreamRequest, how: Pick<SubmitMessage, 'unmet' | 'isStreamed' | 'isRecorded'>): SubmitMessage {

@@ -87,7 +87,13 @@ export interface StepMessage {
 }
 
 export type FromReplica =
-  | { readonly type: 'ready'; readonly contextLength: number; readonly build: 'plain' | 'fma' }
+  | {
+      readonly type: 'ready';
+      readonly contextLength: number;
+      readonly build: 'plain' | 'fma';
+      /** Bytes of each tensor as it is staged. */
+      readonly tensorBytes: ReadonlyMap<string, number>;
+    }
   | StepMessage
   /** The request may start; said in the turn in which its version was checked. */
   | { readonly type: 'admitted'; readonly ticket: number; readonly version: PolicyVersion }

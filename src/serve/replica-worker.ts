@@ -354,11 +354,12 @@ async function serve(port: MessagePort, setup: ReplicaSetup): Promise<void> {
       digest: () => kernels.digest('tensor').toString('hex'),
     };
   };
+  const tensorBytes = new Map([...served].map(([name, bytes]) => [name, bytes.byteLength]));
   // This thread's own copy of the map would keep the bytes for as long as the thread lives.
   if (served instanceof Map) served.clear();
   const loop = new ReplicaLoop(port, { engine, sampler, slots, createHash });
   port.postMessage([
-    { type: 'ready', contextLength: sampler.contextLength, build: engine.build },
+    { type: 'ready', contextLength: sampler.contextLength, build: engine.build, tensorBytes },
   ] satisfies FromReplica[]);
   await loop.run();
 }
