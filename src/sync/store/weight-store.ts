@@ -106,9 +106,14 @@ export async function readWhole(
   return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
 }
 
-/** Keys are slash-separated names that are safe as file names and as object keys alike. Throws `store-failed` for any other. */
+/** Keys are slash-separated names that are safe as file names and as object keys alike. */
+export function isStoreKey(key: string): boolean {
+  return key.split('/').every((name) => /^[A-Za-z0-9_][A-Za-z0-9._-]*$/.test(name));
+}
+
+/** Throws `store-failed` for what is no key. */
 export function checkStoreKey(key: string): void {
-  if (key.split('/').every((name) => /^[A-Za-z0-9_][A-Za-z0-9._-]*$/.test(name))) return;
+  if (isStoreKey(key)) return;
   throw new HoneError('store-failed', `${JSON.stringify(key)} cannot be a key of a weight store.`, {
     cure: 'Use names of letters, digits, dots, hyphens and underscores, separated by slashes; a run id is part of a key.',
   });

@@ -1,0 +1,134 @@
+/**
+ * The way to one bucket: the AWS client, loaded and connected on first use, and every request's tries, deadlines and judgement.
+ * The client itself never tries twice. Credentials come from the environment that was handed in, else from the client's own chain,
+ * which renews them; when the server says that they have expired, the chain is asked once more.
+ */
+import type { S3, S3ClientConfig } from '@aws-sdk/client-s3';
+
+import { HoneError } from '../../domain/errors.ts';
+import { Attempts, attemptSignal, type Clockwork, type RetryPolicy } from './retry.ts';
+import { judgeS3Error, s3Unavailable } from './s3-errors.ts';
+import type { Environment, S3Location } from './s3-location.ts';
+import type { CallOptions } from './weight-store.ts';
+
+export type S3Answer<T> =
+  /** `tries` above 1: an earlier try may have been carried out although its answer never came. */
+  | { readonly kind: 'done'; readonly value: T; readonly tries: number }
+  | { readonly kind: 'missing'; readonly tries: number }
+  | { readonly kind: 'refused'; readonly tries: number };
+
+export interface S3CallOptions extends CallOptions {
+  /** Instead of the policy's, for requests that carry many bytes. */
+  readonly attemptTimeoutMs?: number;
+}
+
+export interface S3ConnectionOptions {
+  readonly environment: Environment;
+  readonly retry: RetryPolicy;
+  readonly clockwork: Clockwork;
+}
+
+const CONNECT_TIMEOUT_MS = 10_000;
+const MAX_SOCKETS = 64;
+
+export class S3Connection {
+  readonly location: S3Location;
+  readonly retry: RetryPolicy;
+  readonly clockwork: Clockwork;
+  readonly #environment: Environment;
+  #client: Promise<S3> | undefined;
+
+  constructor(location: S3Location, { environment, retry, clockwork }: S3ConnectionOptions) {
+    this.location = location;
+    this.retry = retry;
+    this.clockwork = clockwork;
+    this.#environment = environment;
+  }
+
+  /** `action` completes "Could not …" in messages. Throws HoneErrors, and the reason of a signal that aborts. */
+  async call<T>(
+    action: string,
+    send: (s3: S3, options: { abortSignal: AbortSignal }) => Promise<T>,
+    { signal, attemptTimeoutMs = this.retry.attemptTimeoutMs }: S3CallOptions = {},
+  ): Promise<S3Answer<T>> {
+    const context = { action, location: this.location, now: this.clockwork.now };
+    const attempts = new Attempts(this.retry, this.clockwork);
+    let isRenewed = false;
+    for (;;) {
+      signal?.throwIfAborted();
+      const client = await this.#connect();
+      attempts.begin();
+      const attempt = attemptSignal(signal, attemptTimeoutMs);
+      try {
+        const value = await send(client, { abortSignal: attempt.signal });
+        return { kind: 'done', value, tries: attempts.made };
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (error instanceof HoneError) throw error;
+        const judgement = attempt.hasTimedOut()
+          ? { kind: 'retry' as const, reason: `no answer within ${attemptTimeoutMs} ms`, atLeastMs: 0 }
+          : judgeS3Error(error, context);
+        switch (judgement.kind) {
+          case 'missing':
+          case 'refused':
+            return { kind: judgement.kind, tries: attempts.made };
+          case 'expired':
+            if (isRenewed) throw judgement.error;
+            isRenewed = true;
+            this.close();
+            break;
+          case 'final':
+            throw judgement.error;
+          case 'retry':
+            if (!(await attempts.wait({ atLeastMs: judgement.atLeastMs, signal })))
+              throw s3Unavailable(context, {
+                reason: judgement.reason,
+                tries: attempts.made,
+                elapsedMs: attempts.elapsedMs,
+                cause: error,
+              });
+            break;
+          default:
+            judgement satisfies never;
+        }
+      } finally {
+        attempt.release();
+      }
+    }
+  }
+
+  /** Closes idle sockets; the next call opens new ones. */
+  close(): void {
+    const client = this.#client;
+    this.#client = undefined;
+    client?.then(
+      (s3) => s3.destroy(),
+      () => undefined,
+    );
+  }
+
+  async #connect(): Promise<S3> {
+    this.#client ??= createClient(this.location, this.#environment);
+    return await this.#client;
+  }
+}
+
+async function createClient(location: S3Location, environment: Environment): Promise<S3> {
+  const { S3 } = await import('@aws-sdk/client-s3');
+  const accessKeyId = environment['AWS_ACCESS_KEY_ID'];
+  const secretAccessKey = environment['AWS_SECRET_ACCESS_KEY'];
+  const sessionToken = environment['AWS_SESSION_TOKEN'];
+  const agent = { keepAlive: true, maxSockets: MAX_SOCKETS };
+  const config: S3ClientConfig = {
+    region: location.region,
+    forcePathStyle: location.isPathStyle,
+    maxAttempts: 1,
+    // Versions carry checksums of their own, which are looked at where the bytes are used.
+    responseChecksumValidation: 'WHEN_REQUIRED',
+    requestHandler: { connectionTimeout: CONNECT_TIMEOUT_MS, httpAgent: agent, httpsAgent: agent },
+  };
+  if (location.endpoint !== undefined) config.endpoint = location.endpoint;
+  if (accessKeyId !== undefined && secretAccessKey !== undefined)
+    config.credentials = { accessKeyId, secretAccessKey, ...(sessionToken === undefined ? {} : { sessionToken }) };
+  return new S3(config);
+}
