@@ -166,9 +166,13 @@ class DataRoutes {
   }
 }
 
-/** A relayed answer on its way into an HTTP response. */
+/**
+ * A relayed answer on its way into an HTTP response. Pieces that came in one read of the replica's socket go out in one write: a
+ * frame and a system call for all of them, and no wait for any.
+ */
 class ResponseReceiver implements AnswerReceiver {
   readonly #response: ServerResponse;
+  #pieces: Buffer[] = [];
 
   constructor(response: ServerResponse) {
     this.#response = response;
@@ -179,26 +183,44 @@ class ResponseReceiver implements AnswerReceiver {
   }
 
   onStart(status: number, { contentType, replica, retryAfterSeconds }: AnswerHeaders): void {
-    this.#response.writeHead(status, {
-      'content-type': contentType,
-      'cache-control': 'no-cache',
-      ...(replica === undefined ? {} : { [REPLICA_HEADER]: replica }),
-      ...(retryAfterSeconds === undefined ? {} : { 'retry-after': String(retryAfterSeconds) }),
-    });
+    const headers = ['content-type', contentType, 'cache-control', 'no-cache'];
+    if (replica !== undefined) headers.push(REPLICA_HEADER, replica);
+    if (retryAfterSeconds !== undefined) headers.push('retry-after', String(retryAfterSeconds));
+    this.#response.writeHead(status, headers);
   }
 
   onData(chunk: Buffer): boolean {
-    return this.#response.write(chunk);
+    if (this.#pieces.push(chunk) === 1) process.nextTick(flush, this);
+    return !this.#response.writableNeedDrain;
   }
 
   onEnd(): void {
-    this.#response.end();
+    const rest = this.#takePieces();
+    if (rest === undefined) this.#response.end();
+    else this.#response.end(rest);
   }
 
-  /** A half answer must not look whole: the connection is broken off. */
+  /** A half answer must not look whole: the connection is broken off, behind what came. */
   onError(): void {
+    this.flush();
     this.#response.destroy();
   }
+
+  flush(): void {
+    const bytes = this.#takePieces();
+    if (bytes !== undefined && !this.#response.destroyed) this.#response.write(bytes);
+  }
+
+  #takePieces(): Buffer | undefined {
+    const pieces = this.#pieces;
+    if (pieces.length === 0) return undefined;
+    this.#pieces = [];
+    return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
+  }
+}
+
+function flush(receiver: ResponseReceiver): void {
+  receiver.flush();
 }
 
 function sendJson(response: ServerResponse, status: number, body: object): void {

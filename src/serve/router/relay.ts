@@ -68,9 +68,14 @@ interface Refusal {
   readonly body: Buffer;
 }
 
+interface ReplicaConnection {
+  readonly pool: Pool;
+  readonly path: string;
+}
+
 export class Relay {
   readonly #options: RelayOptions;
-  readonly #pools = new Map<string, Pool>();
+  readonly #connections = new Map<string, ReplicaConnection>();
   readonly #affinity = new SessionAffinity();
   readonly #attempts = new Map<string, Set<Attempt>>();
   #isClosed = false;
@@ -97,14 +102,25 @@ export class Relay {
     return this.#isClosed;
   }
 
-  pool(origin: string): Pool {
-    let pool = this.#pools.get(origin);
-    if (pool === undefined) {
+  /** Kept alive between requests, one pool a replica. */
+  connection(url: string): ReplicaConnection {
+    let connection = this.#connections.get(url);
+    if (connection === undefined) {
+      const { origin, pathname } = new URL(url);
       // Requests are one write each; Nagle would hold their last segment back until the replica acknowledged the ones before.
-      pool = new Pool(origin, { pipelining: 1, connect: { noDelay: true, timeout: 5_000 }, allowH2: false });
-      this.#pools.set(origin, pool);
+      const connect = { noDelay: true, timeout: 5_000 };
+      const pool = new Pool(origin, { pipelining: 1, connect, allowH2: false });
+      connection = { pool, path: `${pathname.replace(/\/$/u, '')}${GENERATE_PATH}` };
+      this.#connections.set(url, connection);
     }
-    return pool;
+    return connection;
+  }
+
+  /** Ends the connections to a replica that nobody sends to any more. */
+  async forget(url: string): Promise<void> {
+    const connection = this.#connections.get(url);
+    this.#connections.delete(url);
+    await connection?.pool.destroy();
   }
 
   began(attempt: Attempt): void {
@@ -141,7 +157,7 @@ export class Relay {
     this.#isClosed = true;
     for (const attempts of this.#attempts.values())
       for (const attempt of attempts) attempt.giveUp(new Error('the router closes'));
-    await Promise.all([...this.#pools.values()].map((pool) => pool.destroy()));
+    await Promise.all(Array.from(this.#connections.values(), ({ pool }) => pool.destroy()));
   }
 }
 
@@ -336,12 +352,12 @@ class Attempt implements Dispatcher.DispatchHandler {
 
   send({ requestId, body }: GenerateCall): void {
     const { token, firstByteTimeoutMs = 120_000, stallTimeoutMs = 60_000 } = this.#relay.options;
-    const url = new URL(this.entry.description.url);
     this.#relay.began(this);
-    this.#relay.pool(url.origin).dispatch(
+    const { pool, path } = this.#relay.connection(this.entry.description.url);
+    pool.dispatch(
       {
         method: 'POST',
-        path: `${url.pathname.replace(/\/$/u, '')}${GENERATE_PATH}`,
+        path,
         headers: {
           'content-type': 'application/json',
           [REQUEST_ID_HEADER]: requestId,

@@ -22,6 +22,7 @@ export interface RegistryOptions {
 
 export interface StateChange {
   readonly replica: string;
+  readonly url: string;
   readonly from: HealthState | 'NEW' | 'FORGOTTEN';
   readonly to: HealthState | 'FORGOTTEN';
   readonly reason: string;
@@ -99,7 +100,7 @@ export class ReplicaRegistry {
       const health = newReplicaHealth(description.bootId, description.runId, requiredVersion);
       entry = new ReplicaEntry(description, health, atMs);
       this.#entries.set(description.id, entry);
-      this.#options.onChange?.({ replica: description.id, from: 'NEW', to: health.state, reason: health.reason });
+      this.#changed(entry, 'NEW');
     } else {
       if (entry.description.bootId !== description.bootId) {
         entry.breaker.reset();
@@ -132,22 +133,23 @@ export class ReplicaRegistry {
     const entry = this.#entries.get(id);
     if (entry === undefined) return false;
     this.#entries.delete(id);
-    this.#options.onChange?.({ replica: id, from: entry.health.state, to: 'FORGOTTEN', reason: 'was removed' });
+    const { url } = entry.description;
+    this.#options.onChange?.({ replica: id, url, from: entry.health.state, to: 'FORGOTTEN', reason: 'was removed' });
     return true;
   }
 
   report(entry: ReplicaEntry, event: HealthEvent): void {
     const from = entry.health.state;
     entry.health = nextHealth(entry.health, event, this.#options.limits ?? HEALTH_LIMITS);
-    const { state: to, reason } = entry.health;
-    if (from !== to) this.#options.onChange?.({ replica: entry.id, from, to, reason });
+    if (from !== entry.health.state) this.#changed(entry, from);
   }
 
-  /** A replica's own answer named the version that it serves; newer than its last description, never older. */
+  /**
+   * A replica's own answer named the version that it serves, newer than its last description. A hint for the choice alone: a
+   * description that was on its way meanwhile must not look as if versions went back.
+   */
   noteServed(entry: ReplicaEntry, version: number): void {
-    if (version <= entry.description.version) return;
-    entry.description = { ...entry.description, version };
-    this.report(entry, { type: 'weights-reported', version });
+    if (version > entry.description.version) entry.description = { ...entry.description, version };
   }
 
   /** It answered that it does not serve; its next description says when it does again. */
@@ -183,6 +185,10 @@ export class ReplicaRegistry {
       if (health.state === 'HEALTHY' || health.state === 'SUSPECT')
         least = Math.min(least ?? Infinity, description.contextLength);
     return least;
+  }
+
+  #changed({ id, description: { url }, health: { state: to, reason } }: ReplicaEntry, from: StateChange['from']): void {
+    this.#options.onChange?.({ replica: id, url, from, to, reason });
   }
 
   /** What one that comes or comes back must have loaded: the oldest version that the fleet still serves of its run. */

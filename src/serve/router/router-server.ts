@@ -24,7 +24,7 @@ import { RelayTransport } from './relay-transport.ts';
 import type { HealthLimits } from './replica-health.ts';
 import { ReplicaProber } from './replica-prober.ts';
 import { ReplicaRegistry } from './replica-registry.ts';
-import type { ReplicaEntry } from './replica-registry.ts';
+import type { ReplicaEntry, StateChange } from './replica-registry.ts';
 import { RemotePolicy } from './remote-policy.ts';
 import { RouterMetrics } from './router-metrics.ts';
 import { sealedSessionJson } from './sealed-session-code.ts';
@@ -55,7 +55,7 @@ export interface RouterOptions {
   readonly wallSeconds: () => number;
   /** Uniform in [0, 1). */
   readonly random: () => number;
-  /** A new secret of at least 128 bits; also what request ids are made of. */
+  /** A new secret of at least 128 bits. */
   readonly newSecret: () => string;
 }
 
@@ -111,16 +111,19 @@ class RouterServer implements Router {
   #timer: NodeJS.Timeout | undefined;
   #waking: Promise<void> | undefined;
   #isDraining = false;
+  readonly #requestPrefix: string;
+  #requests = 0;
 
   constructor(options: RouterOptions) {
     this.#options = options;
-    const { token, leaseMs, now, log } = options;
+    const { token, leaseMs, now } = options;
     this.#startedMs = now();
+    this.#requestPrefix = options.newSecret().slice(0, 12);
     this.#registry = new ReplicaRegistry({
       leaseMs,
       now,
       ...(options.limits === undefined ? {} : { limits: options.limits }),
-      onChange: (change) => log.append({ event: 'replica-state', ...change }),
+      onChange: (change) => this.#changed(change),
     });
     this.#secrets = new SessionSecrets({
       fleet: token === undefined ? undefined : new BearerToken(token),
@@ -155,14 +158,14 @@ class RouterServer implements Router {
   }
 
   async start(): Promise<void> {
-    const { host, port, controlPort, token, model, newSecret, now, random } = this.#options;
+    const { host, port, controlPort, token, model, now, random } = this.#options;
     const fleet = token === undefined ? undefined : new BearerToken(token);
     requireTokenBeyondLoopback('router', host, fleet);
     if (model !== undefined) {
       const policy = new RemotePolicy(new RelayTransport(this.#relay), {
         now,
         random,
-        newRequestId: newSecret,
+        newRequestId: () => this.#newRequestId(),
         onEvent: (event) => this.#options.log.append({ ...event }),
       });
       this.#recorder = new HostedRecorder({ model, policy, now, wallSeconds: this.#options.wallSeconds });
@@ -174,7 +177,7 @@ class RouterServer implements Router {
       secrets: this.#secrets,
       chat: this.#recorder,
       known: () => ({ version: this.#registry.newestVersion(), contextLength: this.#registry.contextLength() }),
-      newRequestId: newSecret,
+      newRequestId: () => this.#newRequestId(),
     });
     this.#recorder?.mountedAt(this.#data.url);
     this.#control = await startControlServer({
@@ -215,6 +218,12 @@ class RouterServer implements Router {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  /** Unlike those of every other router, and of this one before it was started again. */
+  #newRequestId(): string {
+    this.#requests += 1;
+    return `${this.#requestPrefix}-${this.#requests}`;
   }
 
   #health(): { ready: boolean; reason?: string } {
@@ -366,6 +375,13 @@ class RouterServer implements Router {
     const alive = [...this.#registry.entries()].filter(({ health }) => health.state !== 'DEAD');
     const woken = await Promise.all(alive.map(wake));
     return woken.reduce((sum, one) => sum + one, 0);
+  }
+
+  #changed(change: StateChange): void {
+    this.#options.log.append({ event: 'replica-state', ...change });
+    if (change.to !== 'FORGOTTEN') return;
+    const isShared = Array.from(this.#registry.entries()).some(({ description }) => description.url === change.url);
+    if (!isShared) void this.#relay.forget(change.url);
   }
 
   #reported(report: RelayReport): void {
