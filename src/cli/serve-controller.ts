@@ -6,7 +6,7 @@ import { HoneError } from '../domain/errors.ts';
 import { startControllerServer } from '../serve/controller-server.ts';
 import { BearerToken } from '../serve/service/bearer-token.ts';
 import { ServiceLog } from '../serve/service/service-log.ts';
-import { FileStore } from '../sync/store/file-store.ts';
+import { openWeightStore } from '../sync/store/open-weight-store.ts';
 
 const MAX_PORT = 65_535;
 const DAY_SECONDS = 86_400;
@@ -33,7 +33,7 @@ export async function serveController(options: Record<string, unknown>): Promise
     now: () => performance.now(),
     wallMs: () => Date.now(),
   };
-  const store = await FileStore.open(pathOption('--store', options['store']) ?? '');
+  const store = await openWeightStore(pathOption('--store', options['store']) ?? '', { environment: process.env });
   const log = new ServiceLog({ path: eventsPath, service: 'controller', id: cluster, wallMs: settings.wallMs });
   const stopped = Promise.withResolvers<void>();
   const onSignal = (): void => stopped.resolve();

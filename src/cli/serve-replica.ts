@@ -7,7 +7,7 @@ import { choiceOption, integerOption, numberOption, pathOption } from './options
 import { HoneError } from '../domain/errors.ts';
 import { startReplica, type ReplicaServiceOptions } from '../serve/replica-service.ts';
 import { ClusterMember } from '../sync/cluster/cluster-member.ts';
-import { FileStore } from '../sync/store/file-store.ts';
+import { openWeightStore } from '../sync/store/open-weight-store.ts';
 
 const MAX_PORT = 65_535;
 
@@ -18,7 +18,7 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
   const id = nameOption('--id', options['id'] ?? defaultId(dataDirectory));
   const token = process.env['HONE_TOKEN'];
   const now = (): number => performance.now();
-  const store = location === undefined ? undefined : await FileStore.open(location);
+  const store = location === undefined ? undefined : await openWeightStore(location, { environment: process.env });
   const clock = { now, wallMs: Date.now };
   let openSource: ReplicaServiceOptions['openSource'];
   if (controllerUrl !== undefined)
