@@ -198,7 +198,7 @@ export async function startFaultyRelay(options: FaultyRelayOptions): Promise<Fau
         written[index] = (written[index] ?? 0) ^ (1 << options.random.below(8));
       }
       if (answer.destroyed) return;
-      if (!answer.write(written)) await Promise.race([once(answer, 'drain'), once(answer, 'close')]);
+      if (!answer.write(written)) await drained(answer);
     }
     if (isList && reply.statusCode === 200 && !firstLists.has(path))
       firstLists.set(path, { headers: reply.headers, body: Buffer.concat(kept) });
@@ -244,6 +244,17 @@ function refuse(answer: ServerResponse, status: number, code: string, headers: R
 
 function retryAfter(seconds: number | undefined): Record<string, string> {
   return seconds === undefined ? {} : { 'retry-after': String(seconds) };
+}
+
+/** Or closed; neither wait leaves a listener behind. */
+async function drained(answer: ServerResponse): Promise<void> {
+  const settled = new AbortController();
+  const { signal } = settled;
+  try {
+    await Promise.race([once(answer, 'drain', { signal }), once(answer, 'close', { signal })]);
+  } finally {
+    settled.abort();
+  }
 }
 
 /** Ends early when the client goes away. */
