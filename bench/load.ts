@@ -110,6 +110,7 @@ async function run(): Promise<void> {
     share: 0.01,
     everyMs: updateEveryMs,
     anchorEvery: 1000,
+    wake: fleet.controllers,
     events: join(logs, 'publisher.jsonl'),
     gate,
   };
@@ -118,7 +119,7 @@ async function run(): Promise<void> {
       name: 'publisher',
       program: fileURLToPath(new URL('chaos-sync/publishing-process.ts', import.meta.url)),
       arguments: [JSON.stringify(publishing)],
-      environment,
+      environment: { ...environment, HONE_TOKEN: token },
       errorFile: join(logs, 'publisher.txt'),
     }),
   );
@@ -235,10 +236,9 @@ function report(lines: readonly LogLine[]): void {
   console.log(`\n${renderTextTable(heads, rows, { gap: 3 })}\n`);
 
   const spread = spreadTimes(lines);
-  const pauses = lines
-    .filter(({ event }) => event === 'weights-committed')
-    .map((line) => numberIn(line, 'pauseMs') ?? Number.NaN)
-    .toSorted((one, other) => one - other);
+  const commits = lines.filter(({ event }) => event === 'weights-committed');
+  const sorted = (key: string): number[] =>
+    commits.map((line) => numberIn(line, key) ?? Number.NaN).toSorted((one, other) => one - other);
   const ratio = rate(measured['with updates']) / rate(measured.without);
   verdict('failed requests', {
     value: String(failures.length),
@@ -260,8 +260,10 @@ function report(lines: readonly LogLine[]): void {
       0.5,
     ).toFixed(0)} ms over ${spread.length} versions`,
   });
+  const text = (key: string): string =>
+    [0.5, 0.99, 1].map((share) => quantile(sorted(key), share).toFixed(share === 1 ? 1 : 2)).join(' / ');
   console.log(
-    `pauses of ${pauses.length} commits: median ${quantile(pauses, 0.5).toFixed(2)} ms, p99 ${quantile(pauses, 0.99).toFixed(2)} ms, longest ${quantile(pauses, 1).toFixed(2)} ms`,
+    `${commits.length} commits, median / p99 / longest in ms: fetch ${text('fetchMs')}; stage ${text('stageMs')}; pause ${text('pauseMs')}`,
   );
   console.log(`load ${loadavg()[0]?.toFixed(1) ?? '?'} at the end, ${availableParallelism()} cores`);
   if (held.includes(false)) process.exitCode = 1;

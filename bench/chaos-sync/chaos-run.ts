@@ -158,6 +158,7 @@ async function runIn(directory: string, options: ChaosOptions): Promise<ChaosRes
       share: SHARE,
       everyMs: options.publishEveryMs,
       anchorEvery: 8,
+      wake: fleet.controllers,
       events: join(logs, `${id}.jsonl`),
       ...more,
     };
@@ -165,7 +166,7 @@ async function runIn(directory: string, options: ChaosOptions): Promise<ChaosRes
       name: id,
       program: PUBLISHER,
       arguments: [JSON.stringify(publishing)],
-      environment: { ...environment, ...dress(id).environment },
+      environment: { ...environment, HONE_TOKEN: token, ...dress(id).environment },
       nodeArguments: dress(id).nodeArguments,
       errorFile: join(logs, `${id}.txt`),
       ...(restart === undefined ? {} : { restart }),

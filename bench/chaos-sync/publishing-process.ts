@@ -27,6 +27,8 @@ export interface PublishingOptions {
   readonly everyMs: number;
   readonly anchorEvery: number;
   readonly events: string;
+  /** Control URLs of those who are told of each version at once. */
+  readonly wake?: readonly string[];
   /** Default: until it is told to end. */
   readonly versions?: number;
   /** Publishes only while this file is there. */
@@ -58,7 +60,7 @@ async function main(options: PublishingOptions): Promise<void> {
     signal,
     (error) => log.append({ event: 'publisher-waits', reason: reasonOf(error) }),
     async () => {
-      const store = await openWeightStore(options.store);
+      const store = await openWeightStore(options.store, { environment: process.env });
       const publisher = await Publisher.open(store, {
         runId,
         bootVersion: policyVersion(0),
@@ -66,6 +68,7 @@ async function main(options: PublishingOptions): Promise<void> {
         codec,
         anchorEvery,
         wallMs: () => Date.now(),
+        wake: (_identity, ending) => wakeAll(options.wake ?? [], ending),
         deadlineMs: 30_000,
         signal,
         onEvent: ({ type, ...event }) => log.append({ event: type, ...event }),
@@ -122,6 +125,12 @@ async function untilItWorks<T>(
       await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined);
     }
   }
+}
+
+/** Best effort: who does not hear of it polls. */
+async function wakeAll(urls: readonly string[], signal: AbortSignal): Promise<void> {
+  const headers = { authorization: `Bearer ${process.env['HONE_TOKEN'] ?? ''}` };
+  await Promise.all(urls.map((url) => fetch(`${url}/wake`, { method: 'POST', headers, signal })));
 }
 
 function bytesOf(tensors: TensorPlaces): Map<string, Uint8Array> {

@@ -62,6 +62,9 @@ export class Fleet implements AsyncDisposable {
   /** Data and control URLs of the routers, as this machine reaches them. */
   readonly routers: { readonly url: string; readonly controlUrl: string }[] = [];
 
+  /** Control URLs of the controllers. */
+  readonly controllers: string[] = [];
+
   private constructor(options: FleetOptions) {
     this.#options = options;
   }
@@ -140,6 +143,7 @@ export class Fleet implements AsyncDisposable {
     const hub = link?.hub ?? '127.0.0.1';
     const through = link?.through ?? [];
     const common = { cluster: name, host, 'poll-seconds': String(pollEveryMs / 1000) };
+    this.controllers.push(`http://${host}:${controllerPort}`);
     this.#add('controller', {
       name,
       cluster: name,

@@ -117,6 +117,7 @@ async function run(signal: AbortSignal): Promise<void> {
     share: 0.01,
     everyMs: publishEveryMs,
     anchorEvery: 20,
+    wake: fleet.controllers,
     events: join(logs, 'trainer.jsonl'),
   };
   const trainer = cleanup.use(
@@ -124,7 +125,7 @@ async function run(signal: AbortSignal): Promise<void> {
       name: 'trainer',
       program: fileURLToPath(new URL('../../bench/chaos-sync/publishing-process.ts', import.meta.url)),
       arguments: [JSON.stringify(publishing)],
-      environment,
+      environment: { ...environment, HONE_TOKEN: token },
       errorFile: join(logs, 'trainer.txt'),
     }),
   );
