@@ -255,18 +255,26 @@ class ReplicaLoop {
       );
     const commit: Commit = { message, isDraining: false, deadlineMs: Infinity };
     this.#commit = commit;
+    const preparing = this.#sampler.preparing();
+    // When nothing is left to copy admission closes in this very turn.
+    if (this.#background.isIdle && preparing.next().done === true) {
+      this.#closeAdmission(commit);
+      return;
+    }
     this.#background.add({
-      slices: this.#sampler.preparing(),
-      onDone: () => {
-        commit.isDraining = true;
-        commit.deadlineMs = performance.now() + message.drainMs;
-        this.#sampler.holdAdmission(true);
-      },
+      slices: preparing,
+      onDone: () => this.#closeAdmission(commit),
       onFailed: (error) => {
         this.#commit = undefined;
         this.#fail(ticket, error);
       },
     });
+  }
+
+  #closeAdmission(commit: Commit): void {
+    commit.isDraining = true;
+    commit.deadlineMs = performance.now() + commit.message.drainMs;
+    this.#sampler.holdAdmission(true);
   }
 
   /** Swaps as soon as nothing is left that the commit waits for, or its time is up. */
