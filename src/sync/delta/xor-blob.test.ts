@@ -31,6 +31,9 @@ async function encode(
   return Buffer.concat(chunks);
 }
 
+/** The sentences of the errors so far. */
+const reasons: string[] = [];
+
 /** Applies a blob; 'applied' only with the right bytes, else the error's code. */
 async function outcome(
   encoding: DeltaEncoding,
@@ -50,8 +53,10 @@ async function outcome(
       checksumFormat: 'xxh3-128',
     });
   } catch (error) {
-    expect((error as Error).message).toContain('weight');
-    return (error as { code: string }).code;
+    const { code, message } = error as { code: string; message: string };
+    expect(message).toContain('weight');
+    reasons.push(message);
+    return code;
   }
   return Buffer.compare(bytes, pair.next) === 0 ? 'applied' : 'wrong bytes';
 }
@@ -134,10 +139,15 @@ describe('a damaged blob', () => {
     const bomb = zstdCompressSync(Buffer.alloc(1 << 26));
     const shorter = zstdCompressSync(difference.subarray(1));
     const behind = Buffer.concat([zstdCompressSync(difference), zstdCompressSync(Buffer.of(0))]);
-    // A frame header that asks for a window of 2 GiB, and a block that would fill it.
-    const wide = Buffer.from('28b52ffd00a8' + '0300800000', 'hex');
-    for (const blob of [longer, bomb, shorter, behind, wide, Buffer.alloc(0), Buffer.from('no frame at all')])
+    for (const blob of [longer, bomb, shorter, behind, Buffer.alloc(0), Buffer.from('no frame at all')])
       expect(await outcome('xor', { pair, shape: small, blob })).toBe('checksum-mismatch');
+  });
+
+  it('a frame that asks for a window of 32 MiB is refused for that, not allocated', async () => {
+    const pair = makePair(small);
+    const blob = Buffer.from('28b52ffd0078' + '0b000000', 'hex');
+    expect(await outcome('xor', { pair, shape: small, blob })).toBe('checksum-mismatch');
+    expect(reasons.at(-1)).toMatch(/does not expand \(.*memory/u);
   });
 
   it('overwrite whose positions do not rise, repeat, leave the tensor, or are not as many as it says is refused', async () => {
@@ -162,6 +172,11 @@ describe('a damaged blob', () => {
       Buffer.alloc(0),
     ])
       expect(await outcome('overwrite', { pair, shape, blob })).toBe('checksum-mismatch');
+    // These would give the right bytes: it is the order alone that is refused.
+    for (const blob of [overwriteBlob([20, 10], [2, 1]), overwriteBlob([10, 10, 20], [1, 1, 2])]) {
+      expect(await outcome('overwrite', { pair, shape, blob })).toBe('checksum-mismatch');
+      expect(reasons.at(-1)).toContain('do not rise');
+    }
   });
 });
 
