@@ -6,14 +6,14 @@ import { HoneError } from '../domain/errors.ts';
 import { chooseVersion } from '../sync/choose-version.ts';
 import { CodecPool } from '../sync/delta/codec-pool.ts';
 import { withCache } from '../sync/restore-version.ts';
-import { FileStore } from '../sync/store/file-store.ts';
+import { openWeightStore } from '../sync/store/open-weight-store.ts';
 import type { WeightStore } from '../sync/store/weight-store.ts';
 import type { VersionIdentity } from '../sync/version-directory.ts';
 import { listVersions, readLatest, type ListedVersion, type StoreListing } from '../sync/version-listing.ts';
 
 /** A folder, a run folder (whose store is `weights/`), or `s3://bucket/prefix`. A folder must exist: looking makes none. */
 export async function openNamedStore(name: string): Promise<WeightStore> {
-  if (/^[a-z][a-z0-9+.-]*:/iu.test(name)) return FileStore.open(name);
+  if (/^[a-z][a-z0-9+.-]*:/iu.test(name)) return openWeightStore(name, { environment: process.env });
   const isFolder = existsSync(name) && statSync(name).isDirectory();
   if (!isFolder)
     throw new HoneError('invalid-config', `There is no weight store ${name}.`, {
@@ -21,7 +21,7 @@ export async function openNamedStore(name: string): Promise<WeightStore> {
     });
   const inRun = join(name, 'weights');
   const isRun = existsSync(join(name, 'config.json')) && existsSync(inRun);
-  return FileStore.open(isRun ? inRun : name);
+  return openWeightStore(isRun ? inRun : name, { environment: process.env });
 }
 
 export interface OpenedStore {

@@ -51,7 +51,7 @@ export async function prune(store: WeightStore, options: PruneOptions): Promise<
     plan.removed.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) +
     plan.removedSideData.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const report = { ...plan, latest, leases, removedObjects: total, removedBytes: bytes };
-  if (dryRun || total === 0) return report;
+  if (dryRun) return report;
   const now = await readLatest(store, call);
   if (now?.runId === latest.runId ? now.version < latest.version : now === undefined)
     throw new HoneError(
@@ -59,6 +59,8 @@ export async function prune(store: WeightStore, options: PruneOptions): Promise<
       `Nothing was pruned: the pointer went from ${formatIdentity(latest)} to ${now === undefined ? 'nothing' : formatIdentity(now)} meanwhile.`,
       { cure: 'Find out who restores or resets this store, then prune again.' },
     );
+  // The store also clears away the unfinished uploads of killed writers when it is asked this.
+  await store.probeConditionalWrites(call);
   let done = 0;
   const remove = async (key: string): Promise<void> => {
     await store.remove(key, call);
