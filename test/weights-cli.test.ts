@@ -1,0 +1,245 @@
+/** `hone weights` as a user runs it, on stores that this test publishes: what it prints, what it fetches, what it refuses. */
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+import { runHone, type HoneResult } from './hone-process.fixture.ts';
+import { writeTinyModel } from './tiny-model.fixture.ts';
+import { createRandom, policyVersion } from '../src/domain/ids.ts';
+import { CodecPool } from '../src/sync/delta/codec-pool.ts';
+import { Publisher } from '../src/sync/publisher.ts';
+import { writeReplicaLease } from '../src/sync/replica-leases.ts';
+import { FileStore } from '../src/sync/store/file-store.ts';
+import type { TensorPlace } from '../src/sync/tensor-place.ts';
+import { readModelFolder } from '../src/tensor/hugging-face-folder.ts';
+import type { TensorData } from '../src/tensor/safetensors.ts';
+
+const VERSIONS = 6;
+
+let directory = '';
+/** The tensors of each version, boot model first. */
+const published: ReadonlyMap<string, TensorData>[] = [];
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'hone-weights-'));
+  const model = join(directory, 'model');
+  await writeTinyModel(model);
+  const { tensors } = await readModelFolder(model);
+  published.push(tensors);
+  await using codec = await CodecPool.start({ threads: 1 });
+  const store = await FileStore.open(join(directory, 'store'));
+  const publisher = await Publisher.open(store, {
+    runId: 'tiny',
+    bootVersion: policyVersion(0),
+    bootWeights: placed(tensors),
+    codec,
+    anchorEvery: 4, // Anchors: 1 and 4.
+    wallMs: () => Date.UTC(2030, 0, 2, 3, 4, 5),
+  });
+  for (let version = 1; version <= VERSIONS; version++) {
+    const next = changed(published.at(-1) ?? tensors, version);
+    await publisher.publish(placed(next));
+    published.push(next);
+  }
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+function placed(tensors: ReadonlyMap<string, TensorData>): Map<string, TensorPlace> {
+  return new Map(
+    [...tensors].map(([name, { dtype, shape, bytes }]) => [name, { dtype, shape, place: { kind: 'memory', bytes } }]),
+  );
+}
+
+/** A few bits of every second tensor. */
+function changed(before: ReadonlyMap<string, TensorData>, version: number): Map<string, TensorData> {
+  const random = createRandom(version);
+  const next = new Map<string, TensorData>();
+  for (const [at, [name, tensor]] of [...before].entries()) {
+    const bytes = new Uint8Array(tensor.bytes);
+    for (let count = 0; at % 2 === 0 && count < bytes.length / 100; count++) {
+      const place = random.below(bytes.length);
+      bytes[place] = (bytes[place] ?? 0) ^ 1;
+    }
+    next.set(name, { ...tensor, bytes });
+  }
+  return next;
+}
+
+const hone = (...args: string[]): Promise<HoneResult> => runHone(['weights', ...args], { cwd: directory });
+async function json(...args: string[]): Promise<unknown> {
+  const { stdout, code, stderr } = await hone(...args, '--json');
+  expect(code, stderr).toBe(0);
+  return JSON.parse(stdout);
+}
+async function refusal(...args: string[]): Promise<string> {
+  const { stdout, code, stderr } = await hone(...args);
+  expect(code, stderr).toBe(1);
+  expect(stderr).not.toMatch(/^\s+at /mu);
+  return `${stdout}${stderr.trim().split('\n').at(-1) ?? ''}`;
+}
+/** A copy of the store that a test may damage. */
+function copyOfStore(name: string): string {
+  cpSync(join(directory, 'store'), join(directory, name), { recursive: true });
+  return join(directory, name);
+}
+async function tensorsOf(folder: string): Promise<Map<string, Buffer>> {
+  const { tensors } = await readModelFolder(join(directory, folder));
+  return new Map([...tensors].map(([name, { bytes }]) => [name, Buffer.from(bytes)]).toSorted());
+}
+function expected(version: number): Map<string, Buffer> {
+  return new Map([...(published[version] ?? [])].map(([name, { bytes }]) => [name, Buffer.from(bytes)]).toSorted());
+}
+
+describe.concurrent('hone weights', () => {
+  it('ls lists every version in columns', async () => {
+    const { stdout, code } = await hone('ls', 'store');
+    expect(code).toBe(0);
+    const lines = stdout.trimEnd().split('\n');
+    expect(lines[0]).toMatch(/^RUN +VERSION +KIND +BASE +PUBLISHED \(UTC\) +BYTES +OF MODEL$/u);
+    expect(lines[1]).toMatch(/^tiny +weight_v000001 +anchor +- +2030-01-02 03:04:05 +\d+\.\d KiB +100\.0 %$/u);
+    expect(lines[2]).toMatch(/^tiny +weight_v000002 +sparse +weight_v000001 +.* KiB +\d\.\d\d %$/u);
+    expect(lines[4]).toMatch(/weight_v000004 +anchor/u);
+    expect(lines[6]).toMatch(/weight_v000006 \* +sparse/u);
+    expect(lines.at(-1)).toMatch(/^6 versions, \d+\.\d KiB; \* is the newest, tiny\/weight_v000006$/u);
+    const listed = (await json('ls', 'store')) as { versions: { version: number; latest: boolean; kind: string }[] };
+    expect(listed).toMatchObject({ latest: 'tiny/weight_v000006' });
+    expect(listed.versions.map(({ version, kind, latest }) => [version, kind, latest])).toEqual([
+      [1, 'anchor', false],
+      [2, 'sparse', false],
+      [3, 'sparse', false],
+      [4, 'anchor', false],
+      [5, 'sparse', false],
+      [6, 'sparse', true],
+    ]);
+  });
+
+  it('takes a run folder for the store in it, and makes nothing where there is none', async () => {
+    const run = join(directory, 'runs', 'tiny');
+    mkdirSync(run, { recursive: true });
+    writeFileSync(join(run, 'config.json'), '{}');
+    cpSync(join(directory, 'store'), join(run, 'weights'), { recursive: true });
+    expect(await json('ls', 'runs/tiny')).toMatchObject({ latest: 'tiny/weight_v000006' });
+    expect(await refusal('ls', 'runs/other')).toBe(
+      'hone: There is no weight store runs/other. Name a folder that versions were published to, a run folder such as runs/nano-check, or s3://bucket/prefix.',
+    );
+    expect(readdirSync(join(directory, 'runs'))).toEqual(['tiny']);
+    expect(await refusal('ls', 'ftp://host/folder')).toMatch(/^hone: A weight store cannot be at ftp:/u);
+  });
+
+  it('show tells of one version its tensors and the chain back to its anchor, however the version is written', async () => {
+    const { stdout } = await hone('show', 'store');
+    expect(stdout).toMatch(/^tiny\/weight_v000006 \(newest\) in .*store\n {2}kind +sparse, on tiny\/weight_v000005\n/u);
+    expect(stdout).toMatch(
+      /chain +weight_v000006 \(.* KiB\) <- weight_v000005 \(.* KiB\) <- weight_v000004 \(.* KiB\)\n/u,
+    );
+    const tensors = [...(published[0]?.keys() ?? [])];
+    expect(stdout).toContain(`\n${Math.ceil(tensors.length / 2)} tensors changed:\n`);
+    expect(stdout).toMatch(/^model\.\S+ +model-00001-of-00001\.safetensors +sparse +[0-9a-f]{32} +\d+/mu);
+    for (const text of ['4', 'v4', 'weight_v000004', 'tiny/4', 'tiny/weight_v000004', 'v000004-r0'])
+      expect(await json('show', 'store', text), text).toMatchObject({
+        directory: 'tiny/weight_v000004',
+        kind: 'anchor',
+        chain: [{ directory: 'tiny/weight_v000004' }],
+        missing: null,
+      });
+    expect(await refusal('show', 'store', '9')).toMatch(/has no version 9; it has 6, from 1 to 6\. Name one/u);
+    expect(await refusal('show', 'store', 'newest')).toMatch(/"newest" is not a version\. Write it as 7, v7/u);
+  });
+
+  it('verify rebuilds a version, or all, and names what is damaged', async () => {
+    const { stdout, code } = await hone('verify', 'store', '--all');
+    expect(code).toBe(0);
+    expect(stdout.match(/ good /gu)).toHaveLength(VERSIONS);
+    expect(await json('verify', 'store', '--version', '6')).toMatchObject({
+      good: true,
+      versions: [4, 5, 6].map((version) => ({ kind: 'good', directory: `tiny/weight_v00000${version}` })),
+    });
+    const damaged = copyOfStore('damaged');
+    const file = 'tiny/weight_v000002/model-00001-of-00001.safetensors';
+    const bytes = readFileSync(join(damaged, file));
+    bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 0x10;
+    writeFileSync(join(damaged, file), bytes);
+    const told = await refusal('verify', 'damaged', '--all');
+    expect(told).toMatch(/weight_v000001 +good/u);
+    expect(told).toMatch(/weight_v000002 +damaged/u);
+    expect(told).toMatch(/weight_v000003 +unprovable/u);
+    expect(told).toMatch(/weight_v000006 +good/u);
+    expect(told).toMatch(new RegExp(`hone: ${file} is damaged: it has checksum .*1 more of 6 versions`, 'u'));
+    expect((await hone('verify', 'damaged')).code).toBe(0);
+    rmSync(join(damaged, 'tiny/weight_v000004'), { recursive: true });
+    expect(await refusal('verify', 'damaged')).toMatch(/weight_v000006 cannot be rebuilt:.*weight_v000004/u);
+    expect(await refusal('verify', 'store', '--all', '--version', '6')).toMatch(/exclude each other/u);
+  });
+
+  it('pull brings a folder up to a version, and fetches only what is missing', async () => {
+    const pull = (...args: string[]): Promise<unknown> =>
+      json('pull', 'store', '--out', 'pulled', '--model', 'model', ...args);
+    expect(await pull('--version', 'v2')).toMatchObject({
+      version: 'tiny/weight_v000002',
+      fetched: ['tiny/weight_v000001', 'tiny/weight_v000002'],
+    });
+    expect(await tensorsOf('pulled')).toEqual(expected(2));
+    expect(await pull('--version', '3')).toMatchObject({ fetched: ['tiny/weight_v000003'] });
+    expect(await tensorsOf('pulled')).toEqual(expected(3));
+    expect(await pull()).toMatchObject({
+      fetched: [4, 5, 6].map((version) => `tiny/weight_v00000${version}`),
+    });
+    expect(await tensorsOf('pulled')).toEqual(expected(6));
+    expect(await pull()).toMatchObject({ fetched: [], fetchedBytes: 0 });
+    // Back to an older one: from its anchor.
+    expect(await pull('--version', '2')).toMatchObject({ version: 'tiny/weight_v000002' });
+    expect(await tensorsOf('pulled')).toEqual(expected(2));
+    // Bytes that rotted in the folder are found, and fetched again.
+    const weights = join(directory, 'pulled', 'model.safetensors');
+    const bytes = readFileSync(weights);
+    bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;
+    writeFileSync(weights, bytes);
+    await pull('--version', '2');
+    expect(await tensorsOf('pulled')).toEqual(expected(2));
+    expect(
+      readdirSync(join(directory, 'pulled')).filter((name) => name.startsWith('.') || name.endsWith('.lock')),
+    ).toEqual([]);
+    expect(await refusal('pull', 'store', '--out', 'model', '--model', 'model')).toMatch(/model already holds/u);
+    expect(await tensorsOf('model')).toEqual(expected(0));
+  });
+
+  it('export writes a plain folder, whole or not at all', async () => {
+    const { stdout, code } = await hone('export', 'store', '--out', 'out', '--model', 'model', '--version', '5');
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^tiny\/weight_v000005 written to out: \d+ tensors, .* KiB, checksum [0-9a-f]{32}\.\n$/u);
+    expect(await tensorsOf('out')).toEqual(expected(5));
+    expect(readdirSync(join(directory, 'out')).toSorted()).toEqual(readdirSync(join(directory, 'model')).toSorted());
+    expect(readFileSync(join(directory, 'out/config.json'))).toEqual(
+      readFileSync(join(directory, 'model/config.json')),
+    );
+    expect(await refusal('export', 'store', '--out', 'out', '--model', 'model')).toMatch(/holds \d+ files already/u);
+    const other = join(directory, 'other');
+    await writeTinyModel(other);
+    renameSync(join(other, 'config.json'), join(other, 'lost.json'));
+    expect(await refusal('export', 'store', '--out', 'none', '--model', 'other')).toMatch(/has no config\.json/u);
+    expect(readdirSync(directory).filter((name) => /none|exporting/u.test(name))).toEqual([]);
+  });
+
+  it('prune says what goes and why, and then does it', async () => {
+    const store = await FileStore.open(copyOfStore('pruned'));
+    await writeReplicaLease(store, {
+      cluster: 'eu',
+      runId: 'tiny',
+      oldestVersion: policyVersion(5),
+      nowMs: Date.now(),
+      ttlMs: 60_000,
+    });
+    const { stdout } = await hone('prune', 'pruned', '--keep', '1', '--dry-run');
+    expect(stdout).toMatch(/weight_v000003 +would go +old/u);
+    expect(stdout).toMatch(/weight_v000004 +kept +chain of weight_v000006/u);
+    expect(stdout).toMatch(/weight_v000006 +kept +latest/u);
+    expect(stdout).toContain('Lease of cluster eu: tiny from version 5 on, live.');
+    expect(stdout).toMatch(/Would remove 6 objects, \d+\.\d KiB; 3 versions stay\.\n$/u);
+    expect(await json('prune', 'pruned', '--keep', '1')).toMatchObject({ removedObjects: 6, dryRun: false });
+    expect((await json('ls', 'pruned')) as object).toMatchObject({ versions: [{ version: 4 }, {}, { version: 6 }] });
+    expect((await hone('verify', 'pruned', '--all')).code).toBe(0);
+    expect(await refusal('prune', 'pruned', '--keep', '0')).toMatch(/--keep is 0, not a whole number from 1 up/u);
+  });
+});
