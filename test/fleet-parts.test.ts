@@ -209,8 +209,13 @@ describe('a timeline', () => {
     'all.jsonl',
     [
       line('publisher', 'trainer', 'weights-published', { time: 10_000, version: 1, bytes: 2048, anchor: true }),
-      line('controller', 'east', 'version-seen', { time: 10_100, version: 1 }),
-      line('controller', 'east', 'version-fetched', { time: 10_300, version: 1, bytes: 2048, ms: 200 }),
+      line('controller', 'east', 'version-seen', { time: 10_100, version: 'run/weight_v000001' }),
+      line('controller', 'east', 'version-fetched', {
+        time: 10_300,
+        version: 'run/weight_v000001',
+        bytes: 2048,
+        ms: 200,
+      }),
       line('replica', 'east-1', 'weights-committed', { time: 10_600, from: 0, version: 1, stageMs: 100, pauseMs: 2 }),
       line('replica', 'east-2', 'weights-committed', { time: 10_700, from: 0, version: 1, stageMs: 50, pauseMs: 1 }),
       line('replica', 'west-1', 'weights-committed', { time: 12_000, from: 0, version: 2, stageMs: 50, pauseMs: 1 }),

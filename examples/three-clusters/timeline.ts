@@ -3,7 +3,7 @@
  * received, staged and committed, all in milliseconds after it was published. Pure. A cluster that went straight to a newer version
  * says so, instead of times that are not its own.
  */
-import { numberIn, type LogLine } from './event-log.ts';
+import { numberIn, textIn, type LogLine } from './event-log.ts';
 
 export interface ClusterTimes {
   readonly cluster: string;
@@ -79,7 +79,7 @@ function clusterTimes(lines: readonly LogLine[], question: ClusterQuestion): Clu
     return time === undefined ? undefined : time - publishedAtMs;
   };
   const ofController = (event: string): number | undefined =>
-    after(lines.find((line) => line.id === cluster && line.event === event && numberIn(line, 'version') === version));
+    after(lines.find((line) => line.id === cluster && line.event === event && namedVersion(line) === version));
   const own = replicas.flatMap((id) => (commits.get(id) ?? []).filter((line) => numberIn(line, 'version') === version));
   const overtaken = replicas.filter((id) => {
     const all = (commits.get(id) ?? []).map((line) => numberIn(line, 'version') ?? -1);
@@ -103,6 +103,12 @@ function clusterTimes(lines: readonly LogLine[], question: ClusterQuestion): Clu
     replicas: replicas.length,
     overtaken: overtaken.length,
   };
+}
+
+/** Controllers name a version by its directory, such as `my-run/weight_v000007`. */
+function namedVersion(line: LogLine): number | undefined {
+  const directory = /\/weight_v(\d+)(?:-r\d+)?$/u.exec(textIn(line, 'version') ?? '');
+  return directory === null ? numberIn(line, 'version') : Number(directory[1]);
 }
 
 function latest(times: readonly number[]): number | undefined {
