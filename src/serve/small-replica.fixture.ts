@@ -22,10 +22,13 @@ export const SMALL_CONFIG = {
   eos_token_id: 1,
 };
 
+/** The same with a vocabulary whose kept sets fill the buffers of a socket. */
+export const WIDE_CONFIG = { ...SMALL_CONFIG, vocab_size: 8192 };
+
 /** bf16 bytes by name; another seed is another model of the same shapes. */
-export function smallWeights(seed: number): Map<string, Uint8Array> {
+export function smallWeights(seed: number, config: object = SMALL_CONFIG): Map<string, Uint8Array> {
   return new Map(
-    [...initialWeights(parseModelConfig(SMALL_CONFIG), seed)].map(([name, values]) => [
+    [...initialWeights(parseModelConfig(config), seed)].map(([name, values]) => [
       name,
       new Uint8Array(
         float32ToBfloat16(values.map((value) => (name.endsWith('norm.weight') ? value : value * 8))).buffer,
