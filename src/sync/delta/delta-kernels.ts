@@ -11,7 +11,7 @@ import type { ElementWidth } from './element-width.ts';
 export const CHUNK_BYTES = 262_144;
 /** Changes in a block at most. A block is closed when fewer than `GROUP_BYTES` are free. */
 export const BLOCK_CHANGES = 65_536;
-export const GROUP_BYTES = 64;
+const GROUP_BYTES = 64;
 /** Elements that a dense block may span. */
 export const DENSE_ELEMENTS = 163_840;
 /** Bytes that the high parts of a block's gaps may take. */

@@ -6,7 +6,7 @@ import { createRandom } from '../../domain/ids.ts';
 import type { Dtype } from '../../tensor/dtype.ts';
 import type { BytePlace, TensorPlace } from '../tensor-place.ts';
 
-export const DTYPE_OF_WIDTH: Readonly<Record<1 | 2 | 4 | 8, Dtype>> = { 1: 'U8', 2: 'BF16', 4: 'F32', 8: 'F64' };
+const DTYPE_OF_WIDTH: Readonly<Record<1 | 2 | 4 | 8, Dtype>> = { 1: 'U8', 2: 'BF16', 4: 'F32', 8: 'F64' };
 
 export interface TensorCase {
   readonly width: 1 | 2 | 4 | 8;

@@ -138,7 +138,7 @@ const TABLE_BITS_A_SYMBOL = 5;
  * The shift that makes the gaps cheapest, from how many there are of each bit length: `shift` raw bits each; for the bytes above them the
  * entropy of their bit length and the bits below its leading one, at least one bit a byte; the escapes; and the table of symbols.
  */
-export function cheapestShift(lengths: Uint32Array, gaps: number): number {
+function cheapestShift(lengths: Uint32Array, gaps: number): number {
   const longest = lengths.findLastIndex((count) => count > 0);
   let best = 0;
   let bestBits = Infinity;
