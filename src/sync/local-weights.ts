@@ -18,6 +18,8 @@ export interface HeldVersion {
 export interface LocalWeights extends AsyncDisposable {
   /** Undefined = dirty: a change broke off, and only a change that writes every tensor may begin. */
   readonly held: HeldVersion | undefined;
+  /** Why they are dirty, for the end of a sentence. */
+  readonly dirtyReason?: string | undefined;
   /** Names, dtypes and shapes never change; places of memory may, with each change. */
   readonly tensors: TensorPlaces;
   /** One change at a time. `whole`: every tensor will be written (an anchor). In a folder the dirty mark is on the disk when this resolves. */

@@ -213,6 +213,40 @@ describe('a failure', () => {
     await expectServed(following, 1);
   });
 
+  it('of the newest version does not hold back the one before it, whether both came at once or one after the other', async () => {
+    const damage = async (version: number): Promise<() => Promise<void>> => {
+      const directory = join(root, `store/run/weight_v00000${version}`);
+      const path = join(directory, (await readdir(directory)).find((file) => file.endsWith('.safetensors')) ?? '');
+      const whole = await readFile(path);
+      await writeFile(path, whole.subarray(0, 500));
+      return () => writeFile(path, whole);
+    };
+    const following = await follow();
+    const { reconciler, replica, events } = following;
+    await writer.write(weightsOf(1));
+    await writer.write(weightsOf(2));
+    let mend = await damage(2);
+    expect(await reconciler.poll()).toMatchObject({ kind: 'committed', from: 0, version: 1 });
+    await expectServed(following, 1);
+    expect(events.map(({ type }) => type)).toEqual(['sync-retry', 'weights-committed']);
+    expect(reconciler.status()).toMatchObject({ isCaughtUp: false, targetVersion: 2, reason: expect.any(String) });
+    expect(await reconciler.poll()).toMatchObject({ kind: 'retry', error: { code: 'checksum-mismatch' } });
+    await mend();
+    let isFirst = true;
+    replica.onStage = async (): Promise<void> => {
+      if (!isFirst) return;
+      isFirst = false;
+      await writer.write(weightsOf(3));
+      mend = await damage(3);
+    };
+    expect(await reconciler.poll()).toMatchObject({ kind: 'committed', from: 1, version: 2 });
+    await expectServed(following, 2);
+    await mend();
+    expect(await reconciler.poll()).toMatchObject({ kind: 'committed', from: 2, version: 3 });
+    await expectServed(following, 3);
+    expect(reconciler.status()).toMatchObject({ isCaughtUp: true, reason: undefined });
+  });
+
   it('to commit is final: what is served is unknown', async () => {
     const { reconciler, replica, events } = await follow();
     await writer.write(weightsOf(1));

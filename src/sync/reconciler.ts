@@ -2,16 +2,23 @@
  * Keeps one replica on the newest published version: reads the pointer, fetches and applies what is new to the local weights and
  * stages it while the replica samples, looks at the pointer once more, then commits once for all that came. Invariants: versions
  * never go back; a failed fetch, apply or stage changes nothing that is served and is retried; a pointer that cannot be followed is
- * refused; after a failed commit the served weights are unknown, so the reconciler stops for good.
+ * refused; after a failed commit the served weights are unknown, so the reconciler stops for good. Longer than most files, as what
+ * is served, held, staged and refused are one state.
  */
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import { catchUp, type CaughtUp } from './catch-up.ts';
 import { Deadline, throwIfAborted } from './deadline.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
-import type { FetchProgress } from './fetch-version.ts';
 import { imageChecksum } from './image-checksum.ts';
 import type { HeldVersion, LocalWeights } from './local-weights.ts';
+import type {
+  CommittedWeights,
+  PollResult,
+  ReconcilerEvent,
+  ReconcilerState,
+  ReconcilerStatus,
+} from './reconciler-report.ts';
 import { StagedTensors, type StageCosts, type StagingReplica } from './staged-tensors.ts';
 import type { ObjectSource } from './store/weight-store.ts';
 import { LATEST_POINTER, parseIdentity, type VersionIdentity } from './version-directory.ts';
@@ -26,48 +33,7 @@ export interface SyncedReplica extends StagingReplica {
   servedChecksums?(): Promise<ReadonlyMap<string, string>>;
 }
 
-export type ReconcilerState = 'idle' | 'fetching' | 'staging' | 'committing' | 'failed';
-
-export interface CommittedWeights extends StageCosts {
-  readonly from: PolicyVersion;
-  readonly version: PolicyVersion;
-  /** Versions that this commit brought at once. */
-  readonly versionsCoalesced: number;
-  readonly imageChecksum: string;
-  /** The same over what the engine computes with, when it was asked for. */
-  readonly servedChecksum?: string;
-  /** Of the weight files that were needed. */
-  readonly bytes: number;
-  readonly fetchMs: number;
-  readonly applyMs: number;
-  readonly pauseMs: number;
-}
-
-export type PollResult =
-  | { readonly kind: 'current'; readonly version: PolicyVersion }
-  | ({ readonly kind: 'committed' } & CommittedWeights)
-  /** Nothing that is served changed; the next poll tries again. */
-  | { readonly kind: 'retry'; readonly error: unknown }
-  /** The pointer, or what it names, is not for this replica: it goes on serving what it had, and no retry alone will help. */
-  | { readonly kind: 'refused'; readonly error: HoneError };
-
-export type ReconcilerEvent =
-  | ({ readonly type: 'weights-committed' } & CommittedWeights)
-  | {
-      readonly type: 'weights-reseeded';
-      readonly version: PolicyVersion;
-      readonly source: 'anchor' | 'boot';
-      readonly reason: string;
-    }
-  | { readonly type: 'sync-retry'; readonly version: PolicyVersion; readonly reason: string; readonly error: unknown }
-  /** Once for each sentence, not once a poll. */
-  | {
-      readonly type: 'sync-refused';
-      readonly version: PolicyVersion;
-      readonly reason: string;
-      readonly error: HoneError;
-    }
-  | { readonly type: 'sync-failed'; readonly version: PolicyVersion; readonly reason: string; readonly error: unknown };
+export type { CommittedWeights, PollResult, ReconcilerEvent, ReconcilerState, ReconcilerStatus };
 
 export interface ReconcilerOptions {
   readonly codec: TensorCodec;
@@ -107,23 +73,6 @@ const DEADLINES: ReconcilerDeadlines = {
   stageMs: 120_000,
   commitMs: 120_000,
 };
-
-export interface ReconcilerStatus {
-  readonly state: ReconcilerState;
-  /** Why the replica is not further, in a sentence; gone after the next success. */
-  readonly reason: string | undefined;
-  readonly runId: string | undefined;
-  readonly servedVersion: PolicyVersion;
-  readonly imageChecksum: string;
-  /** Undefined = dirty. */
-  readonly heldVersion: PolicyVersion | undefined;
-  /** What the pointer named last. */
-  readonly targetVersion: PolicyVersion | undefined;
-  /** Whether the replica once was at the newest version; from then on it may serve. */
-  readonly isCaughtUp: boolean;
-  readonly progress: (FetchProgress & { readonly version: PolicyVersion }) | undefined;
-  readonly lastCommit: CommittedWeights | undefined;
-}
 
 export class ReplicaReconciler {
   readonly #source: ObjectSource;
@@ -249,6 +198,8 @@ export class ReplicaReconciler {
   async #reconcile(signal: AbortSignal | undefined): Promise<PollResult> {
     if (this.#failure !== undefined) throw this.#failure;
     let prepared: Prepared | undefined;
+    /** What kept the weights from reaching the newest version, while an older one than that was reached. */
+    let problem: PollResult | undefined;
     // The second round is the one more look: a version that came meanwhile is staged on top instead of after another pause.
     for (let round = 0; round < 2; round++) {
       this.#state = 'fetching';
@@ -263,17 +214,29 @@ export class ReplicaReconciler {
           throw error;
         }
         const target = text === undefined ? undefined : this.#readTarget(text, prepared);
-        if (target === undefined) break;
-        prepared = await this.#prepare(target, prepared, signal);
+        if (target === undefined || problem !== undefined) break;
+        const caughtUp = await this.#catchUp(target, signal).catch((error: unknown) => {
+          throwIfAborted(signal);
+          // A version that cannot be had does not hold back those before it.
+          problem = isRefusal(error) ? this.#refuse(error) : this.#retry(error);
+          return undefined;
+        });
+        if (problem !== undefined && !this.#hasReached(target, prepared)) {
+          if (prepared === undefined) return problem;
+          break;
+        }
+        prepared = await this.#prepare(caughtUp, prepared, signal);
       } catch (error) {
         throwIfAborted(signal);
         return isRefusal(error) ? this.#refuse(error) : this.#retry(error);
       }
     }
-    this.#reason = undefined;
-    this.#refusal = undefined;
+    if (problem === undefined) {
+      this.#reason = undefined;
+      this.#refusal = undefined;
+    }
     const result = prepared === undefined ? undefined : await this.#commit(prepared);
-    this.#isCaughtUp = true;
+    this.#isCaughtUp ||= problem === undefined;
     return result ?? { kind: 'current', version: this.#served.version };
   }
 
@@ -320,16 +283,20 @@ export class ReplicaReconciler {
     return target.version === at ? undefined : target;
   }
 
+  /** Whether a catch-up that broke off got further than what is served or staged. */
+  #hasReached({ runId }: VersionIdentity, prepared: Prepared | undefined): boolean {
+    const { held } = this.#options.weights;
+    return held?.runId === runId && held.version > (prepared?.held.version ?? this.#served.version);
+  }
+
   async #prepare(
-    target: VersionIdentity,
+    caughtUp: CaughtUp | undefined,
     before: Prepared | undefined,
     signal: AbortSignal | undefined,
   ): Promise<Prepared> {
     const { weights } = this.#options;
-    const caughtUp = await this.#catchUp(target, signal);
     const { held } = weights;
-    if (held === undefined)
-      throw new HoneError('store-failed', `The weights at hand are dirty after version ${target.version} was applied.`);
+    if (held === undefined) throw new HoneError('store-failed', 'The weights at hand are dirty after a catch-up.');
     this.#state = 'staging';
     const costs = await this.#staged.stage(weights.tensors, {
       wanted: held.checksums,
@@ -338,9 +305,9 @@ export class ReplicaReconciler {
     });
     return {
       held,
-      bytes: caughtUp.bytes + (before?.bytes ?? 0),
-      fetchMs: caughtUp.fetchMs + (before?.fetchMs ?? 0),
-      applyMs: caughtUp.applyMs + (before?.applyMs ?? 0),
+      bytes: (caughtUp?.bytes ?? 0) + (before?.bytes ?? 0),
+      fetchMs: (caughtUp?.fetchMs ?? 0) + (before?.fetchMs ?? 0),
+      applyMs: (caughtUp?.applyMs ?? 0) + (before?.applyMs ?? 0),
       stagedTensors: costs.stagedTensors + (before?.stagedTensors ?? 0),
       stagedBytes: costs.stagedBytes + (before?.stagedBytes ?? 0),
       stageMs: costs.stageMs + (before?.stageMs ?? 0),
@@ -355,7 +322,7 @@ export class ReplicaReconciler {
       limitMs: catchUpMs,
       expired: () => unavailable(`version ${target.version} was not fetched and applied within ${catchUpMs / 1000} s`),
     });
-    const reason = this.#reason ?? 'a change of the weights had broken off';
+    const reason = this.#reason ?? weights.dirtyReason ?? 'a change of the weights had broken off';
     const caughtUp = await catchUp(this.#source, target, {
       codec,
       weights,
