@@ -7,7 +7,8 @@ import { readdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
-import { errnoCode, syncDirectory } from '../tensor/durable-file.ts';
+import { syncDirectory } from '../tensor/durable-file.ts';
+import { errnoCode } from '../tensor/errno-code.ts';
 import { STATE_FILE } from './folder-state.ts';
 import { pullVersion, type PulledVersion, type PullOptions } from './pull-version.ts';
 import type { ObjectSource } from './store/weight-store.ts';

@@ -7,7 +7,7 @@ import { appendFile, mkdir, open, readFile, rename, rm, stat, type FileHandle } 
 import { dirname, join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
-import { errnoCode } from '../tensor/durable-file.ts';
+import { errnoCode } from '../tensor/errno-code.ts';
 import { forEachBounded } from './bounded-work.ts';
 import { Deadline } from './deadline.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';

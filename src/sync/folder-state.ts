@@ -7,7 +7,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
-import { errnoCode, writeFileDurably } from '../tensor/durable-file.ts';
+import { writeFileDurably } from '../tensor/durable-file.ts';
+import { errnoCode } from '../tensor/errno-code.ts';
 
 export const STATE_FILE = 'state.json';
 

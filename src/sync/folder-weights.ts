@@ -8,7 +8,8 @@ import { join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { policyVersion, type PolicyVersion } from '../domain/ids.ts';
-import { errnoCode, syncDirectory, writeFileDurably } from '../tensor/durable-file.ts';
+import { syncDirectory, writeFileDurably } from '../tensor/durable-file.ts';
+import { errnoCode } from '../tensor/errno-code.ts';
 import { lockFolder, type FolderLock } from '../tensor/folder-lock.ts';
 import { copyModelFiles, layOutModel, readModelPlaces } from '../tensor/hugging-face-folder.ts';
 import { makeFolder } from '../tensor/make-folder.ts';

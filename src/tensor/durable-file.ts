@@ -10,8 +10,6 @@ import { HoneError, reasonOf } from '../domain/errors.ts';
 import { errnoCode } from './errno-code.ts';
 import { makeFolder } from './make-folder.ts';
 
-export { errnoCode };
-
 const LINK_ATTEMPTS = 5;
 
 export interface DurableOptions {

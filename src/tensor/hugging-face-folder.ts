@@ -9,7 +9,8 @@ import { basename, join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { bfloat16ToFloat32, float16ToFloat32, tensorSizeBytes, type Dtype } from './dtype.ts';
-import { errnoCode, syncDirectory, writeFileDurably } from './durable-file.ts';
+import { syncDirectory, writeFileDurably } from './durable-file.ts';
+import { errnoCode } from './errno-code.ts';
 import {
   layOutSafetensors,
   readSafetensors,

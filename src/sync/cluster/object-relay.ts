@@ -8,7 +8,7 @@ import { mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
-import { errnoCode } from '../../tensor/durable-file.ts';
+import { errnoCode } from '../../tensor/errno-code.ts';
 import { CHUNK_BYTES, chunkCountOf, chunkDigest, chunkSizeOf, DIGEST_BYTES } from './chunk-digest.ts';
 import { ObjectHash } from './object-hash.ts';
 

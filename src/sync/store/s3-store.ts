@@ -19,10 +19,11 @@ import {
   headObject,
   objectMetadata,
   sha256Of,
+  wrongSize,
   type Authorship,
   type S3StoredObject,
 } from './s3-stored-object.ts';
-import { abortAbandonedUploads, uploadParts, wrongSize, type PartLimits } from './s3-upload.ts';
+import { abortAbandonedUploads, uploadParts, type PartLimits } from './s3-upload.ts';
 import { DEFAULT_RETRY_POLICY, sleepFor, type Clockwork, type RetryPolicy } from './retry.ts';
 import {
   checkStoreKey,

@@ -5,6 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 
+import { HoneError } from '../../domain/errors.ts';
 import type { S3Connection } from './s3-connection.ts';
 import type { CallOptions, ObjectBody, StoredObject } from './weight-store.ts';
 
@@ -74,11 +75,20 @@ export async function headObject(
   return answer.kind === 'done' ? storedObjectOf(key, answer.value) : undefined;
 }
 
+export function wrongSize(sizeBytes: number, given: string): HoneError {
+  return new HoneError('store-failed', `An object of ${sizeBytes} bytes was announced, its source gave ${given}.`, {
+    cure: 'Give the size of the bytes that are written; nothing was stored.',
+  });
+}
+
 export async function sha256Of(body: ObjectBody, signal: AbortSignal | undefined): Promise<string> {
   const hash = createHash('sha256');
+  let sizeBytes = 0;
   for await (const chunk of body.chunks()) {
     signal?.throwIfAborted();
     hash.update(chunk);
+    sizeBytes += chunk.byteLength;
   }
+  if (sizeBytes !== body.sizeBytes) throw wrongSize(body.sizeBytes, `${sizeBytes}`);
   return hash.digest('hex');
 }

@@ -6,7 +6,7 @@
 import { HoneError } from '../../domain/errors.ts';
 import { withCondition } from './s3-conditional-put.ts';
 import type { S3Connection } from './s3-connection.ts';
-import { headObject, objectMetadata, type Authorship } from './s3-stored-object.ts';
+import { headObject, objectMetadata, wrongSize, type Authorship } from './s3-stored-object.ts';
 import type { CallOptions, ObjectBody } from './weight-store.ts';
 
 export interface PartLimits {
@@ -180,12 +180,6 @@ async function* partsOf(body: ObjectBody, partBytes: number): AsyncGenerator<Uin
     }
   }
   if (passed + filled !== body.sizeBytes) throw wrongSize(body.sizeBytes, `only ${passed + filled}`);
-}
-
-export function wrongSize(sizeBytes: number, given: string): HoneError {
-  return new HoneError('store-failed', `An object of ${sizeBytes} bytes was announced, its source gave ${given}.`, {
-    cure: 'Give the size of the bytes that are written; nothing was stored.',
-  });
 }
 
 function endedFromOutside(key: string): HoneError {

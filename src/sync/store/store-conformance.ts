@@ -3,9 +3,13 @@
  * processes would hold them. Takes the test runner's functions, so that this file imports no test runner.
  */
 import { randomBytes } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import type { describe as Describe, expect as Expect, it as It } from 'vitest';
 
 import { bodyOf, readWhole, type ObjectBody, type WeightStore } from './weight-store.ts';
+
+/** Above the size that an adapter may write at once; the suite's S3 stores write parts of 5 MiB. */
+const LARGE_BYTES = 12 << 20;
 
 export interface OpenedStores extends AsyncDisposable {
   readonly store: WeightStore;
@@ -121,6 +125,203 @@ export function describeWeightStore(
         Array.from({ length: 24 }, (_, racer) => increment(racer % 2 === 0 ? opened.store : opened.other)),
       );
       expect((await opened.store.readPointer('count'))?.value).toBe('24');
+    });
+
+    it('gives one of many writers the key when the objects are large, and of small and large ones as well', async () => {
+      await using opened = await open();
+      const contents = Array.from({ length: 6 }, (_, writer) =>
+        writer < 4 ? bodyOf(randomBytes(LARGE_BYTES)) : text(`writer ${writer}`),
+      );
+      const results = await Promise.all(
+        contents.map((body, writer) => (writer % 2 === 0 ? opened.store : opened.other).putObject('run/a', body)),
+      );
+      expect(results.filter((result) => result === 'created')).toHaveLength(1);
+      expect(results.filter((result) => result === 'different')).toHaveLength(5);
+      const winner = contents[results.indexOf('created')] ?? text();
+      const stored = (await readWhole(opened.store, 'run/a')) ?? Buffer.alloc(0);
+      expect(Buffer.compare(stored, Buffer.concat([...(winner.chunks() as Iterable<Uint8Array>)]))).toBe(0);
+      expect(await opened.other.putObject('run/a', bodyOf(randomBytes(LARGE_BYTES)))).toBe('different');
+      expect(await opened.other.putObject('run/a', winner)).toBe('identical');
+      expect(await keysOf(opened.store, '')).toEqual(['run/a']);
+    });
+
+    it('lets writers of the same large bytes agree', async () => {
+      await using opened = await open();
+      const bytes = randomBytes(LARGE_BYTES);
+      const results = await Promise.all(
+        Array.from({ length: 4 }, (_, writer) =>
+          (writer % 2 === 0 ? opened.store : opened.other).putObject('run/a', bodyOf(bytes)),
+        ),
+      );
+      expect(results.toSorted()).toEqual(['created', 'identical', 'identical', 'identical']);
+      expect(Buffer.compare((await readWhole(opened.store, 'run/a')) ?? Buffer.alloc(0), bytes)).toBe(0);
+    });
+
+    it('reads ranges, tells sizes, and refuses what lies outside', async () => {
+      await using opened = await open();
+      const bytes = randomBytes(LARGE_BYTES);
+      const startedMs = Date.now();
+      await opened.store.putObject('run/a', bodyOf(bytes));
+      const stored = await opened.other.statObject('run/a');
+      expect(stored).toMatchObject({ key: 'run/a', sizeBytes: LARGE_BYTES });
+      expect(Math.abs((stored?.modifiedMs ?? 0) - startedMs)).toBeLessThan(600_000);
+      expect(await opened.other.statObject('run')).toBeUndefined();
+      for (const [start, end] of [
+        [0, 1],
+        [0, LARGE_BYTES],
+        [5, 5],
+        [LARGE_BYTES - 3, LARGE_BYTES],
+        [LARGE_BYTES, LARGE_BYTES],
+        [5_000_000, 6_000_001],
+      ] as const) {
+        const range = { start, end };
+        const part = (await readWhole(opened.other, 'run/a', { range })) ?? Buffer.from('none');
+        expect(Buffer.compare(part, bytes.subarray(start, end)), `${start} to ${end}`).toBe(0);
+      }
+      for (const [start, end] of [
+        [0, LARGE_BYTES + 1],
+        [LARGE_BYTES, LARGE_BYTES + 1],
+        [LARGE_BYTES + 10, LARGE_BYTES + 20],
+        [3, 2],
+        [-1, 2],
+        [0.5, 2],
+      ] as const)
+        await expect(opened.store.readObject('run/a', { range: { start, end } }), `${start}`).rejects.toMatchObject({
+          code: 'store-failed',
+          message: expect.stringContaining(String(LARGE_BYTES)),
+        });
+      expect(await opened.store.readObject('run/b', { range: { start: 0, end: 1 } })).toBeUndefined();
+    });
+
+    it('reads at a path of this machine what it says is there, and says nothing of what is not', async () => {
+      await using opened = await open();
+      await opened.store.putObject('run/a', text('bytes'));
+      const path = opened.store.localPath('run/a');
+      if (path !== undefined) expect(await readFile(path, 'utf8')).toBe('bytes');
+      expect(opened.store.localPath('run/b')).toBeUndefined();
+      expect(opened.store.localPath('run')).toBeUndefined();
+    });
+
+    it('takes and gives bytes as they come, and notices a body that is not what was announced', async () => {
+      await using opened = await open();
+      const chunks = Array.from({ length: 40 }, () => randomBytes(300_000));
+      const sizeBytes = 40 * 300_000;
+      let calls = 0;
+      const body: ObjectBody = {
+        sizeBytes,
+        async *chunks() {
+          calls += 1;
+          for (const chunk of chunks) yield await Promise.resolve(chunk);
+        },
+      };
+      expect(await opened.store.putObject('run/a', body)).toBe('created');
+      expect(calls).toBeGreaterThan(0);
+      expect(await opened.other.putObject('run/a', body)).toBe('identical');
+      let read = 0;
+      for await (const chunk of (await opened.other.readObject('run/a')) ?? []) {
+        expect(Buffer.compare(chunk, Buffer.concat(chunks).subarray(read, read + chunk.byteLength))).toBe(0);
+        read += chunk.byteLength;
+        if (read > 3_000_000) break; // Whoever has enough may stop.
+      }
+      for (const wrongBytes of [sizeBytes - 1, sizeBytes + 1, 10])
+        await expect(
+          opened.store.putObject('run/b', { ...body, sizeBytes: wrongBytes }),
+          `${wrongBytes}`,
+        ).rejects.toMatchObject({ code: 'store-failed' });
+      const source = new Error('The source broke off.');
+      await expect(
+        opened.store.putObject('run/b', {
+          sizeBytes,
+          *chunks() {
+            yield* chunks.slice(0, 30);
+            throw source;
+          },
+        }),
+      ).rejects.toBe(source);
+      expect(await keysOf(opened.store, '')).toEqual(['run/a']);
+      expect(await opened.store.readObject('run/b')).toBeUndefined();
+      expect(await opened.store.statObject('run/b')).toBeUndefined();
+    });
+
+    it('lists more than fits on a page', async () => {
+      await using opened = await open();
+      const keys = Array.from({ length: 11 }, (_, index) => `run/${String(index).padStart(2, '0')}`);
+      await Promise.all(keys.map((key) => opened.store.putObject(key, text(key))));
+      expect(await keysOf(opened.other, 'run/')).toEqual(keys);
+      expect((await opened.other.list('run/1')).map(({ key, sizeBytes }) => [key, sizeBytes])).toEqual([['run/10', 6]]);
+    });
+
+    it('lists pointers apart from objects, and forgets those that were removed', async () => {
+      await using opened = await open();
+      for (const name of ['latest', 'leases/b', 'leases/a', 'lease'])
+        await opened.store.compareAndSwapPointer(name, undefined, `value of ${name}\n`);
+      expect(await opened.other.list('')).toEqual([]);
+      expect(await opened.other.listPointers('')).toEqual(['latest', 'lease', 'leases/a', 'leases/b']);
+      expect(await opened.other.listPointers('lease')).toEqual(['lease', 'leases/a', 'leases/b']);
+      expect(await opened.other.listPointers('leases/')).toEqual(['leases/a', 'leases/b']);
+      await opened.store.removePointer('leases/a');
+      await opened.store.removePointer('leases/a');
+      await opened.store.removePointer('never');
+      expect(await opened.other.readPointer('leases/a')).toBeUndefined();
+      expect(await opened.other.listPointers('leases/')).toEqual(['leases/b']);
+      expect((await opened.other.readPointer('leases/b'))?.value).toBe('value of leases/b\n');
+    });
+
+    it('does not accept a tag from before a pointer was removed, whatever it holds now', async () => {
+      await using opened = await open();
+      await opened.store.compareAndSwapPointer('latest', undefined, 'a');
+      const old = await opened.other.readPointer('latest');
+      await opened.store.removePointer('latest');
+      expect(await opened.other.compareAndSwapPointer('latest', old?.tag, 'b')).toBe('conflict');
+      expect(await opened.store.compareAndSwapPointer('latest', undefined, 'a')).toBe('swapped');
+      expect(await opened.other.compareAndSwapPointer('latest', old?.tag, 'b')).toBe('conflict');
+      expect((await opened.other.readPointer('latest'))?.value).toBe('a');
+    });
+
+    it('finds that conditional writes hold, and leaves nothing of the trial', async () => {
+      await using opened = await open();
+      await opened.store.probeConditionalWrites();
+      expect(await opened.store.list('')).toEqual([]);
+      expect(await opened.store.listPointers('')).toEqual([]);
+    });
+
+    it('ends every call soon when its signal aborts, with the reason', async () => {
+      await using opened = await open();
+      const reason = new Error('The caller has had enough.');
+      const signal = AbortSignal.abort(reason);
+      await opened.store.putObject('run/a', bodyOf(randomBytes(LARGE_BYTES)));
+      const { store } = opened;
+      const calls: readonly (() => Promise<unknown>)[] = [
+        () => store.putObject('run/b', text('x'), { signal }),
+        () => store.putObject('run/b', bodyOf(randomBytes(LARGE_BYTES)), { signal }),
+        () => store.readObject('run/a', { signal }),
+        () => store.statObject('run/a', { signal }),
+        () => store.list('', { signal }),
+        () => store.remove('run/a', { signal }),
+        () => store.readPointer('latest', { signal }),
+        () => store.listPointers('', { signal }),
+        () => store.compareAndSwapPointer('latest', undefined, 'x', { signal }),
+        () => store.removePointer('latest', { signal }),
+        () => store.probeConditionalWrites({ signal }),
+      ];
+      for (const call of calls) await expect(call(), call.toString()).rejects.toBe(reason);
+      const later = new AbortController();
+      const stream = await store.readObject('run/a', { signal: later.signal });
+      const reading = (async (): Promise<void> => {
+        for await (const _ of stream ?? []) later.abort(reason);
+      })();
+      await expect(reading).rejects.toBe(reason);
+      const during = new AbortController();
+      const half: ObjectBody = {
+        sizeBytes: LARGE_BYTES,
+        *chunks() {
+          yield randomBytes(LARGE_BYTES / 2);
+          during.abort(reason);
+          yield randomBytes(LARGE_BYTES / 2);
+        },
+      };
+      await expect(store.putObject('run/b', half, { signal: during.signal })).rejects.toBe(reason);
+      expect(await keysOf(store, '')).toEqual(['run/a']);
     });
   });
 }
