@@ -3,6 +3,7 @@
  * (`If-Match`), so no byte comes twice and none of another object. An answer that ends early, or stands still, is a break as well.
  * Tries are bounded: they start anew only when a good piece has arrived in between.
  */
+import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 
 import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
@@ -15,6 +16,8 @@ import { s3Unavailable } from './s3-errors.ts';
 import { headObject, storedObjectOf } from './s3-stored-object.ts';
 import type { ByteRange, CallOptions } from './weight-store.ts';
 
+/** Objects up to this size are proven before a byte is given out: indexes have no other proof, weights have their index. */
+const PROVEN_BYTES = 16 << 20;
 /** This many bytes since the last break are progress. */
 const PROGRESS_BYTES = 1 << 20;
 
@@ -69,7 +72,7 @@ export async function openDownload(
   const unread = setTimeout(() => body.destroy(), connection.retry.attemptTimeoutMs).unref();
   body.on('error', () => undefined);
   const end = range?.end ?? totalBytes;
-  return stream(connection, {
+  const opened: OpenedDownload = {
     key,
     path,
     etag: stored.etag,
@@ -77,7 +80,10 @@ export async function openDownload(
     onFirstRead: () => clearTimeout(unread),
     range: { start: range?.start ?? 0, end },
     signal: options.signal,
-  });
+  };
+  const isWhole = opened.range.start === 0 && end === totalBytes;
+  if (!isWhole || stored.sha256 === undefined || totalBytes > PROVEN_BYTES) return stream(connection, opened);
+  return proven(connection, opened, stored.sha256);
 }
 
 interface OpenedDownload {
@@ -88,6 +94,41 @@ interface OpenedDownload {
   readonly onFirstRead: () => void;
   readonly range: ByteRange;
   readonly signal: AbortSignal | undefined;
+}
+
+/** All bytes of a small object, held back until they have the checksum that was stored with them; damaged ones are read again. */
+async function* proven(connection: S3Connection, opened: OpenedDownload, sha256: string): AsyncGenerator<Uint8Array> {
+  const { key, path, etag, signal } = opened;
+  const attempts = new Attempts(connection.retry, connection.clockwork);
+  for (let download = opened; ;) {
+    attempts.begin();
+    const pieces: Uint8Array[] = [];
+    const hash = createHash('sha256');
+    for await (const piece of stream(connection, download)) {
+      pieces.push(piece);
+      hash.update(piece);
+    }
+    if (hash.digest('hex') === sha256) {
+      yield* pieces;
+      return;
+    }
+    if (!(await attempts.wait({ signal })))
+      throw new HoneError(
+        'checksum-mismatch',
+        `${key} came with other bytes than were stored, ${attempts.made} times in a row.`,
+        { cure: 'Look for what changes bytes between here and the store, or restore the object from a copy.' },
+      );
+    const next = await request(
+      connection,
+      { key, path, etag, range: undefined },
+      signal === undefined ? {} : { signal },
+    );
+    if (next.kind !== 'done')
+      throw new HoneError('store-failed', `${key} was removed or replaced while it was read.`, {
+        cure: 'Read the version anew; if it was pruned, go on from a newer one.',
+      });
+    download = { ...opened, first: bodyOfAnswer(next.value), onFirstRead: () => undefined };
+  }
 }
 
 async function* stream(
