@@ -61,6 +61,7 @@ const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
   process.once(signal, () => {
     console.error(`\n${signal}: stopping everything`);
+    process.exitCode = 130;
     stop.abort();
   });
 
@@ -69,7 +70,6 @@ try {
   await run(stop.signal);
 } catch (error) {
   if (!stop.signal.aborted) throw error;
-  process.exitCode = 130;
 } finally {
   rmSync(directory, { recursive: true, force: true });
 }
