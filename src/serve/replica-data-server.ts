@@ -47,6 +47,8 @@ export const VERSION_NOT_READY = 'WeightVersionNotReady';
 /** Reading a body of a request, and the side data of a reply, must end. */
 const BODY_DEADLINE_MS = 30_000;
 const SIDE_DATA_DEADLINE_MS = 60_000;
+/** For last words. */
+const CLOSE_GRACE_MS = 2000;
 const CONFLICT = 409;
 const HEADER_VERSION = 'x-hone-version';
 const REQUEST_ID = /^[\w.:-]{1,128}$/u;
@@ -72,6 +74,7 @@ export class ReplicaDataServer {
   readonly #writer = new EventWriter();
   readonly #active = new Map<string, ReplicaStream | undefined>();
   #onIdle: (() => void) | undefined;
+  #isCut = false;
 
   private constructor(server: Server, url: string, options: DataServerOptions) {
     this.#server = server;
@@ -103,12 +106,21 @@ export class ReplicaDataServer {
     });
   }
 
-  /** Cuts what is left; readers see a stream without its last event. */
-  async close(): Promise<void> {
+  /**
+   * Ends what is left with an error, so that no reply looks whole, and closes the port. Readers that do not take their last event
+   * within the grace, and an engine that does not answer, are cut.
+   */
+  async close({ graceMs = CLOSE_GRACE_MS }: { readonly graceMs?: number } = {}): Promise<void> {
+    const grace = AbortSignal.timeout(graceMs);
+    this.#isCut = true;
     for (const stream of this.#active.values()) stream?.abort();
+    await this.drained(grace);
     await new Promise<void>((resolve) => {
       this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
+      this.#server.closeIdleConnections();
+      const cut = (): void => this.#server.closeAllConnections();
+      if (grace.aborted) cut();
+      else grace.addEventListener('abort', cut, { once: true });
     });
   }
 
@@ -242,6 +254,7 @@ export class ReplicaDataServer {
     let end: StreamEnd;
     try {
       end = await stream.ended;
+      if (this.#isCut && lost === undefined && end.kind === 'ended' && end.finish === 'abort') throw closing();
     } catch (error) {
       if (versionStart === undefined) throw error;
       // The status line is out: what came is good, and the last event says that no more comes.
@@ -330,6 +343,12 @@ export class ReplicaDataServer {
     const named = { error: { ...error, served: end.served } };
     return new Refusal(GENERATE_STATUS.versionNotReady, 'version', named);
   }
+}
+
+function closing(): HoneError {
+  return new HoneError('no-replica', 'The replica is closing.', {
+    cure: 'Ask another one, from the tokens that came.',
+  });
 }
 
 function versionSentence(

@@ -165,6 +165,7 @@ export async function startReplicaServer(options: ReplicaServerOptions): Promise
   const close = async (drainMs: number): Promise<void> => {
     if (state !== 'failed') state = 'closing';
     const deadline = AbortSignal.timeout(drainMs);
+    // What a failed replica still samples is of unknown weights: it ends now.
     if (failure === undefined && policy.failure === undefined) await data.drained(deadline);
     await data.close();
     await control.close();
