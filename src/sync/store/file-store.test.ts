@@ -126,3 +126,63 @@ it('says that the disk is full, leaves nothing partial and works again once ther
   await store.remove('run/a');
   expect(await store.putObject('run/b', bodyOf(new Uint8Array(600_000)))).toBe('created');
 });
+
+it('clears away old generations of a pointer, and lets no swap against one of them pass', async () => {
+  let clockMs = Date.now();
+  const store = await FileStore.open(root, { now: () => clockMs });
+  await store.compareAndSwapPointer('lease', undefined, '0');
+  const first = await store.readPointer('lease');
+  const stale = await FileStore.open(root);
+  await stale.readPointer('lease');
+  for (let count = 1; count < 40; count++) {
+    clockMs += 600_000;
+    expect(await store.compareAndSwapPointer('lease', (await store.readPointer('lease'))?.tag, `${count}`)).toBe(
+      'swapped',
+    );
+  }
+  const files = (await readdir(join(root, '.pointers/lease'))).map(Number).sort((left, right) => left - right);
+  expect(files).toHaveLength(24);
+  expect(files).toEqual(Array.from({ length: 24 }, (_, index) => 17 + index));
+  expect(await store.compareAndSwapPointer('lease', first?.tag, 'stale')).toBe('conflict');
+  expect(await store.compareAndSwapPointer('lease', undefined, 'stale')).toBe('conflict');
+  expect((await stale.readPointer('lease'))?.value).toBe('39');
+  expect(await readdir(join(root, '.pointers/lease'))).toHaveLength(24);
+});
+
+it('leaves no empty folder of a version that was removed, and writers of its neighbours undisturbed', async () => {
+  const store = await FileStore.open(root);
+  const writers = Array.from({ length: 40 }, async (_, index) => {
+    await store.putObject(`run/v1/${index}`, bodyOf(Buffer.from('x')));
+    await store.remove(`run/v1/${index}`);
+  });
+  await Promise.all(writers);
+  expect(await store.list('')).toEqual([]);
+  expect(await readdir(root)).toEqual(expect.arrayContaining(['.temporary']));
+  expect(await readdir(root)).not.toContain('run');
+});
+
+it('holds a chunk of an object of any size, never all of it', async () => {
+  const script = `
+    import { FileStore } from ${moduleUrl};
+    const store = await FileStore.open(${JSON.stringify(root)});
+    const chunk = new Uint8Array(1 << 20);
+    const count = 256;
+    const body = { sizeBytes: count * chunk.byteLength, *chunks() { for (let index = 0; index < count; index++) yield chunk; } };
+    let peak = 0;
+    const look = () => (peak = Math.max(peak, process.memoryUsage().rss));
+    look();
+    const before = peak;
+    console.log(await store.putObject('run/a', body));
+    look();
+    console.log(await store.putObject('run/a', body));
+    let read = 0;
+    for await (const piece of await store.readObject('run/a')) { read += piece.byteLength; if (read % (32 << 20) === 0) { gc(); look(); } }
+    console.log(read === body.sizeBytes, Math.round((peak - before) / 2 ** 20));`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', '--input-type=module', '-e', script]);
+  const [put, again, rest = ''] = stdout.trim().split('\n');
+  expect([put, again]).toEqual(['created', 'identical']);
+  const [isWhole, grownMiB] = rest.split(' ');
+  expect(isWhole).toBe('true');
+  // The object has 256 MiB.
+  expect(Number(grownMiB)).toBeLessThan(120);
+});
