@@ -43,7 +43,7 @@ export interface DataServerOptions {
   readonly newRequestId: () => string;
 }
 
-export const VERSION_NOT_READY = 'WeightVersionNotReady';
+const VERSION_NOT_READY = 'WeightVersionNotReady';
 /** Reading a body of a request, and the side data of a reply, must end. */
 const BODY_DEADLINE_MS = 30_000;
 const SIDE_DATA_DEADLINE_MS = 60_000;

@@ -79,24 +79,34 @@ class ReplicaLoop {
   }
 
   async run(): Promise<void> {
-    while (!this.#isClosed) {
-      for (const message of this.#inbox.splice(0)) this.#handle(message);
-      const alive = this.#step();
-      this.#advanceCommit();
-      if (this.#commit?.isDraining !== true && !this.#background.isIdle)
-        this.#background.run(
-          alive > 0
-            ? Math.min(MOST_BACKGROUND_MS, Math.max(LEAST_BACKGROUND_MS, this.#stepMs * BACKGROUND_SHARE))
-            : IDLE_BACKGROUND_MS,
-        );
-      this.#advanceCommit();
+    try {
+      while (!this.#isClosed) await this.#turn();
+    } catch (error) {
+      // What was drawn before the engine broke is good.
+      const step = this.#drawn.take(this.#sampler.version);
+      if (step !== undefined) this.#outbox.push(step);
       this.#flush();
-      if (alive > 0 || this.#inbox.length > 0 || !this.#background.isIdle || this.#commit !== undefined)
-        await yieldToEvents();
-      else await this.#nextMessage();
+      throw error;
     }
     this.#port.close();
     await this.#engine.close();
+  }
+
+  async #turn(): Promise<void> {
+    for (const message of this.#inbox.splice(0)) this.#handle(message);
+    const alive = this.#step();
+    this.#advanceCommit();
+    if (this.#commit?.isDraining !== true && !this.#background.isIdle)
+      this.#background.run(
+        alive > 0
+          ? Math.min(MOST_BACKGROUND_MS, Math.max(LEAST_BACKGROUND_MS, this.#stepMs * BACKGROUND_SHARE))
+          : IDLE_BACKGROUND_MS,
+      );
+    this.#advanceCommit();
+    this.#flush();
+    if (alive > 0 || this.#inbox.length > 0 || !this.#background.isIdle || this.#commit !== undefined)
+      await yieldToEvents();
+    else await this.#nextMessage();
   }
 
   async #nextMessage(): Promise<void> {
