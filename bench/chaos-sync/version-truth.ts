@@ -65,7 +65,7 @@ export class VersionTruth {
   }
 }
 
-export function checksumOfAll(weights: ReadonlyMap<string, Uint8Array>): string {
+function checksumOfAll(weights: ReadonlyMap<string, Uint8Array>): string {
   return imageChecksum(
     new Map([...weights].map(([name, bytes]) => [name, xxh3.xxh128(bytes).toString(16).padStart(32, '0')])),
   );
