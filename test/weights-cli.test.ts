@@ -86,10 +86,14 @@ function copyOfStore(name: string): string {
 }
 async function tensorsOf(folder: string): Promise<Map<string, Buffer>> {
   const { tensors } = await readModelFolder(join(directory, folder));
-  return new Map([...tensors].map(([name, { bytes }]) => [name, Buffer.from(bytes)]).toSorted());
+  return sortedBytes(tensors);
 }
 function expected(version: number): Map<string, Buffer> {
-  return new Map([...(published[version] ?? [])].map(([name, { bytes }]) => [name, Buffer.from(bytes)]).toSorted());
+  return sortedBytes(published[version] ?? new Map());
+}
+function sortedBytes(tensors: ReadonlyMap<string, TensorData>): Map<string, Buffer> {
+  const names = [...tensors.keys()].toSorted();
+  return new Map(names.map((name) => [name, Buffer.from(tensors.get(name)?.bytes ?? [])]));
 }
 
 describe.concurrent('hone weights', () => {

@@ -19,7 +19,12 @@ afterEach(() => rm(root, { recursive: true, force: true }));
 
 const write = (
   nowMs: number,
-  { cluster = 'eu', version = 7, on = store as WeightStore, runId = 'run' } = {},
+  {
+    cluster = 'eu',
+    version = 7,
+    on = store,
+    runId = 'run',
+  }: { cluster?: string; version?: number; on?: WeightStore; runId?: string } = {},
 ): ReturnType<typeof writeReplicaLease> =>
   writeReplicaLease(on, { cluster, runId, oldestVersion: policyVersion(version), nowMs, ttlMs: 10_000 });
 
