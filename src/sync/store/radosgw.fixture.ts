@@ -28,7 +28,8 @@ export interface RadosgwOptions {
   readonly port?: number;
   /** True: goes on when this process ends (`stopProcesses` ends it). False: ends with it, even when it is killed. */
   readonly isDetached?: boolean;
-  readonly buckets?: readonly string[];
+  /** Beside `weights`: buckets that everyone may read and write. */
+  readonly publicBuckets?: readonly string[];
 }
 
 export interface RadosgwAccess {
@@ -133,7 +134,7 @@ export async function startRadosgw(options: RadosgwOptions = {}): Promise<Radosg
       `--access-key=${access.accessKeyId}`,
       `--secret-key=${access.secretAccessKey}`,
     );
-    for (const bucket of options.buckets ?? [access.bucket]) await createBucket(access, bucket);
+    await createBuckets(access, options.publicBuckets ?? []);
     if (options.isDetached === true) for (const child of started) child.unref();
     return {
       ...access,
@@ -208,7 +209,10 @@ async function waitForAnswer(
   }
 }
 
-async function createBucket({ endpoint, accessKeyId, secretAccessKey }: RadosgwAccess, bucket: string): Promise<void> {
+async function createBuckets(
+  { endpoint, accessKeyId, secretAccessKey, bucket }: RadosgwAccess,
+  publicBuckets: readonly string[],
+): Promise<void> {
   const { S3 } = await import('@aws-sdk/client-s3');
   const s3 = new S3({
     endpoint,
@@ -218,6 +222,7 @@ async function createBucket({ endpoint, accessKeyId, secretAccessKey }: RadosgwA
   });
   try {
     await s3.createBucket({ Bucket: bucket });
+    for (const name of publicBuckets) await s3.createBucket({ Bucket: name, ACL: 'public-read-write' });
   } finally {
     s3.destroy();
   }

@@ -7,7 +7,7 @@ import type { S3, S3ClientConfig } from '@aws-sdk/client-s3';
 
 import { HoneError } from '../../domain/errors.ts';
 import { Attempts, attemptSignal, type Clockwork, type RetryPolicy } from './retry.ts';
-import { judgeS3Error, s3Unavailable } from './s3-errors.ts';
+import { judgeS3Error, noSuchBucket, s3Unavailable, type S3ErrorContext } from './s3-errors.ts';
 import type { Environment, S3Location } from './s3-location.ts';
 import type { CallOptions } from './weight-store.ts';
 
@@ -37,6 +37,8 @@ export class S3Connection {
   readonly clockwork: Clockwork;
   readonly #environment: Environment;
   #client: Promise<S3> | undefined;
+  /** An answer said so, or could not have come otherwise. */
+  #isBucketThere = false;
 
   constructor(location: S3Location, { environment, retry, clockwork }: S3ConnectionOptions) {
     this.location = location;
@@ -61,6 +63,7 @@ export class S3Connection {
       const attempt = attemptSignal(signal, attemptTimeoutMs);
       try {
         const value = await send(client, { abortSignal: attempt.signal });
+        this.#isBucketThere = true;
         return { kind: 'done', value, tries: attempts.made };
       } catch (error) {
         signal?.throwIfAborted();
@@ -70,6 +73,9 @@ export class S3Connection {
           : judgeS3Error(error, context);
         switch (judgement.kind) {
           case 'missing':
+            if (judgement.isBucketThere) this.#isBucketThere = true;
+            await this.#expectBucket(client, context, { abortSignal: attempt.signal });
+            return { kind: 'missing', tries: attempts.made };
           case 'refused':
             return { kind: judgement.kind, tries: attempts.made };
           case 'expired':
@@ -105,6 +111,18 @@ export class S3Connection {
       (s3) => s3.destroy(),
       () => undefined,
     );
+  }
+
+  /** An answer without words may mean the key or the bucket; asked once, and only when nothing else has told. */
+  async #expectBucket(client: S3, context: S3ErrorContext, options: { abortSignal: AbortSignal }): Promise<void> {
+    if (this.#isBucketThere) return;
+    try {
+      await client.headBucket({ Bucket: this.location.bucket }, options);
+      this.#isBucketThere = true;
+    } catch (error) {
+      // Any other failure says nothing about the bucket; the next call asks again.
+      if (judgeS3Error(error, context).kind === 'missing') throw noSuchBucket(context, error);
+    }
   }
 
   async #connect(): Promise<S3> {

@@ -109,7 +109,10 @@ async function* proven(connection: S3Connection, opened: OpenedDownload, sha256:
       hash.update(piece);
     }
     if (hash.digest('hex') === sha256) {
-      yield* pieces;
+      for (const piece of pieces) {
+        yield piece;
+        signal?.throwIfAborted();
+      }
       return;
     }
     if (!(await attempts.wait({ signal })))

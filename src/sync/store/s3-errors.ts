@@ -7,7 +7,8 @@ import { formatS3Location, type S3Location } from './s3-location.ts';
 
 export type S3Judgement =
   | { readonly kind: 'retry'; readonly reason: string; readonly atLeastMs: number }
-  | { readonly kind: 'missing' }
+  /** `isBucketThere`: the answer says that it is the key that is missing; one to a HEAD has no words. */
+  | { readonly kind: 'missing'; readonly isBucketThere: boolean }
   /** A condition of a write, or of a read that goes on, does not hold. */
   | { readonly kind: 'refused' }
   /** The credentials have run out: fresh ones may do. */
@@ -82,12 +83,7 @@ export function judgeS3Error(error: unknown, context: S3ErrorContext): S3Judgeme
       `Could not ${action} at ${where}: the store does not accept the credentials (${name}).`,
       'Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN: all three must be of the same, living account.',
     );
-  if (name === 'NoSuchBucket')
-    return final(
-      'store-failed',
-      `Could not ${action} at ${where}: there is no bucket ${location.bucket} at ${location.endpoint ?? `region ${location.region}`}.`,
-      'Create the bucket, or mend the name, the region or the endpoint of the location.',
-    );
+  if (name === 'NoSuchBucket') return { kind: 'final', error: noSuchBucket(context, error) };
   if (WRONG_REGION.has(name) || status === 301 || status === 307) {
     const right = textOf(error, 'Region') ?? headerOf(error, 'x-amz-bucket-region');
     return final(
@@ -96,7 +92,7 @@ export function judgeS3Error(error: unknown, context: S3ErrorContext): S3Judgeme
       `Set region=${right ?? '…'} in the location.`,
     );
   }
-  if (status === 404) return { kind: 'missing' };
+  if (status === 404) return { kind: 'missing', isBucketThere: name === 'NoSuchKey' || name === 'NoSuchUpload' };
   if (status === 412) return { kind: 'refused' };
   if (status === 403 || status === 401)
     return final(
@@ -125,6 +121,14 @@ export function judgeS3Error(error: unknown, context: S3ErrorContext): S3Judgeme
     'store-failed',
     `Could not ${action} at ${where}: the server answers ${status} ${name}: ${reasonOf(error)}.`,
     'Check the endpoint and the bucket; the server may not be an S3 server, or refuse this kind of request.',
+  );
+}
+
+export function noSuchBucket({ action, location }: S3ErrorContext, cause: unknown): HoneError {
+  return new HoneError(
+    'store-failed',
+    `Could not ${action} at ${formatS3Location(location)}: there is no bucket ${location.bucket} at ${location.endpoint ?? `region ${location.region}`}.`,
+    { cure: 'Create the bucket, or mend the name, the region or the endpoint of the location.', cause },
   );
 }
 

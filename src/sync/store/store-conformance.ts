@@ -307,6 +307,7 @@ export function describeWeightStore(
       for (const call of calls) await expect(call(), call.toString()).rejects.toBe(reason);
       const later = new AbortController();
       const stream = await store.readObject('run/a', { signal: later.signal });
+      expect(stream).toBeDefined();
       const reading = (async (): Promise<void> => {
         for await (const _ of stream ?? []) later.abort(reason);
       })();
