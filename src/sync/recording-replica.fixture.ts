@@ -14,7 +14,7 @@ export class RecordingReplica implements SyncedReplica {
   readonly #staged = new Map<string, Buffer>();
   readonly stageCalls: string[] = [];
   readonly commits: number[] = [];
-  /** Called before each stage and commit; what it throws, or waits for, is the engine's. */
+  /** Called in each stage and before each commit; what it throws, or waits for, is the engine's. */
   onStage: (name: string) => Promise<void> | void = () => undefined;
   onCommit: (version: number) => Promise<void> | void = () => undefined;
 
@@ -25,8 +25,9 @@ export class RecordingReplica implements SyncedReplica {
 
   async stage(name: string, bytes: Uint8Array): Promise<void> {
     this.stageCalls.push(name);
-    await this.onStage(name);
+    // What a broken call leaves behind is the worst that it can: all of it.
     this.#staged.set(name, Buffer.from(bytes));
+    await this.onStage(name);
   }
 
   async commit(version: PolicyVersion): Promise<{ pauseMs: number }> {
