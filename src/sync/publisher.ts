@@ -111,7 +111,11 @@ type PublishedVersion = Published & { readonly identity: VersionIdentity };
 
 export class Publisher implements AsyncDisposable {
   readonly #store: WeightStore;
-  readonly #options: PublisherOptions & { readonly encoding: DeltaEncoding; readonly deadlineMs: number };
+  /** Without the boot weights: their memory is free once the first version is the baseline. */
+  readonly #options: Omit<PublisherOptions, 'bootWeights'> & {
+    readonly encoding: DeltaEncoding;
+    readonly deadlineMs: number;
+  };
   readonly #now: () => number;
   readonly #publisherId: string;
   readonly #buffers: SnapshotBuffers;
@@ -132,14 +136,15 @@ export class Publisher implements AsyncDisposable {
     start: { readonly current: Published; readonly forkedFrom: string | undefined },
   ) {
     this.#store = store;
+    const { bootWeights, ...kept } = options;
     this.#options = {
-      ...options,
+      ...kept,
       encoding: options.encoding ?? 'sparse',
       deadlineMs: options.deadlineMs ?? DEADLINE_MS,
     };
     this.#now = options.now ?? (() => performance.now());
     this.#publisherId = options.publisherId ?? randomUUID();
-    this.#buffers = new SnapshotBuffers(options.codec, options.bootWeights);
+    this.#buffers = new SnapshotBuffers(options.codec, bootWeights);
     this.#current = start.current;
     this.#forkedFrom = start.forkedFrom;
   }

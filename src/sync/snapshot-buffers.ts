@@ -17,15 +17,24 @@ export interface Snapshot {
   readonly checksums: ReadonlyMap<string, string>;
 }
 
+interface ExpectedTensor extends Pick<TensorPlace, 'dtype' | 'shape'> {
+  readonly sizeBytes: number;
+}
+
 export class SnapshotBuffers {
   readonly #codec: TensorCodec;
-  /** What every snapshot must look like; places are of no interest. */
-  readonly #expected: TensorPlaces;
+  /** What every snapshot must look like. Without the places: their memory must not be held by it. */
+  readonly #expected: ReadonlyMap<string, ExpectedTensor>;
   readonly #free: TensorPlaces[] = [];
 
   constructor(codec: TensorCodec, expected: TensorPlaces) {
     this.#codec = codec;
-    this.#expected = expected;
+    this.#expected = new Map(
+      [...expected].map(([name, { dtype, shape, place }]) => [
+        name,
+        { dtype, shape, sizeBytes: placeSizeBytes(place) },
+      ]),
+    );
   }
 
   /**
@@ -75,20 +84,20 @@ export class SnapshotBuffers {
         problems.push(
           `${name} is ${describe(dtype, shape)}, the run has it as ${describe(expected.dtype, expected.shape)}`,
         );
-      else if (placeSizeBytes(expected.place) !== placeSizeBytes(place))
+      else if (expected.sizeBytes !== placeSizeBytes(place))
         problems.push(
-          `${name} has ${placeSizeBytes(place)} bytes, ${describe(dtype, shape)} takes ${placeSizeBytes(expected.place)}`,
+          `${name} has ${placeSizeBytes(place)} bytes, ${describe(dtype, shape)} takes ${expected.sizeBytes}`,
         );
     }
     if (problems.length > 0) throw mismatch([...new Set(problems)]);
   }
 }
 
-function allocate(expected: TensorPlaces): TensorPlaces {
+function allocate(expected: ReadonlyMap<string, ExpectedTensor>): TensorPlaces {
   return new Map(
-    [...expected].map(([name, { dtype, shape, place }]) => [
+    [...expected].map(([name, { dtype, shape, sizeBytes }]) => [
       name,
-      { dtype, shape, place: { kind: 'memory', bytes: new Uint8Array(new SharedArrayBuffer(placeSizeBytes(place))) } },
+      { dtype, shape, place: { kind: 'memory', bytes: new Uint8Array(new SharedArrayBuffer(sizeBytes)) } },
     ]),
   );
 }
