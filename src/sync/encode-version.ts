@@ -24,7 +24,7 @@ import {
 } from './version-directory.ts';
 
 /** Bytes of tensors in one weight file; large enough for few requests, small enough to be fetched in parallel. */
-export const DEFAULT_SHARD_BYTES = 1 << 30;
+const DEFAULT_SHARD_BYTES = 1 << 30;
 const PIECE_BYTES = 1 << 20;
 /** Given to the codec at once, so that none of its threads waits for the next. */
 const TENSORS_IN_FLIGHT = 32;

@@ -39,8 +39,6 @@ const DEADLINE_MS = 1_800_000;
 /** What a store may take to end its calls once they are called off. */
 const SETTLING_MS = 2000;
 
-export { LATEST_POINTER };
-
 export interface PublisherOptions {
   readonly runId: string;
   /** The version that `bootWeights` are; itself never published. */

@@ -91,7 +91,7 @@ export class SideDataStore {
 }
 
 /** Everything under it is side data of the run. */
-export function sideDataPrefix(runId: string): string {
+function sideDataPrefix(runId: string): string {
   return `${runId}/side/`;
 }
 
