@@ -215,6 +215,7 @@ export class StandInReplica {
     const { tokensPerEvent = 1, beforeEvent } = this.#options;
     const at = fault !== undefined && 'atToken' in fault ? fault.atToken : undefined;
     let sentBytes = 0;
+    const gone = closed(response);
     /** False when the stream is over. */
     const write = async (bytes: Buffer): Promise<boolean> => {
       if (fault?.kind === 'cut' && sentBytes + bytes.length > fault.atByte) {
@@ -225,7 +226,7 @@ export class StandInReplica {
       }
       sentBytes += bytes.length;
       if (!response.write(bytes) && !response.destroyed)
-        await Promise.race([once(response, 'drain'), closed(response)]);
+        await Promise.race([new Promise((resolve) => response.once('drain', resolve)), gone]);
       return !response.destroyed;
     };
     let count = 0;
@@ -245,7 +246,7 @@ export class StandInReplica {
       if (isFull && !(await flush())) return;
       if (count === at) {
         if (!(await flush())) return;
-        if (fault?.kind === 'hang') await closed(response);
+        if (fault?.kind === 'hang') await gone;
         if (fault?.kind === 'die') response.destroy();
         if (response.destroyed) return;
         if (fault?.kind === 'error') {
@@ -255,7 +256,7 @@ export class StandInReplica {
         }
       }
       const held = beforeEvent?.(count, request);
-      if (held !== undefined) await Promise.race([held, closed(response)]);
+      if (held !== undefined) await Promise.race([held, gone]);
       if (response.destroyed) return;
       version = drawnBy;
       event.ids.push(id);
