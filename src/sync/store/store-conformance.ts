@@ -127,22 +127,42 @@ export function describeWeightStore(
       expect((await opened.store.readPointer('count'))?.value).toBe('24');
     });
 
-    it('gives one of many writers the key when the objects are large, and of small and large ones as well', async () => {
+    it('gives one of many writers the key when the objects are large', async () => {
       await using opened = await open();
-      const contents = Array.from({ length: 6 }, (_, writer) =>
-        writer < 4 ? bodyOf(randomBytes(LARGE_BYTES)) : text(`writer ${writer}`),
-      );
+      const contents = Array.from({ length: 4 }, () => randomBytes(LARGE_BYTES));
       const results = await Promise.all(
-        contents.map((body, writer) => (writer % 2 === 0 ? opened.store : opened.other).putObject('run/a', body)),
+        contents.map((bytes, writer) =>
+          (writer % 2 === 0 ? opened.store : opened.other).putObject('run/a', bodyOf(bytes)),
+        ),
       );
-      expect(results.filter((result) => result === 'created')).toHaveLength(1);
-      expect(results.filter((result) => result === 'different')).toHaveLength(5);
-      const winner = contents[results.indexOf('created')] ?? text();
-      const stored = (await readWhole(opened.store, 'run/a')) ?? Buffer.alloc(0);
-      expect(Buffer.compare(stored, Buffer.concat([...(winner.chunks() as Iterable<Uint8Array>)]))).toBe(0);
+      expect(results.toSorted()).toEqual(['created', 'different', 'different', 'different']);
+      const winner = contents[results.indexOf('created')] ?? Buffer.alloc(0);
+      expect(Buffer.compare((await readWhole(opened.store, 'run/a')) ?? Buffer.alloc(0), winner)).toBe(0);
       expect(await opened.other.putObject('run/a', bodyOf(randomBytes(LARGE_BYTES)))).toBe('different');
-      expect(await opened.other.putObject('run/a', winner)).toBe('identical');
+      expect(await opened.other.putObject('run/a', text('small'))).toBe('different');
+      expect(await opened.other.putObject('run/a', bodyOf(winner))).toBe('identical');
       expect(await keysOf(opened.store, '')).toEqual(['run/a']);
+    });
+
+    it('keeps a key that a large object has under way from small ones', async () => {
+      await using opened = await open();
+      const bytes = randomBytes(LARGE_BYTES);
+      let passes = 0;
+      let small: string | undefined;
+      const large: ObjectBody = {
+        sizeBytes: LARGE_BYTES,
+        // A store that reads the bytes twice has taken the key before it does so again; one that reads them once writes at once.
+        async *chunks() {
+          passes += 1;
+          yield bytes.subarray(0, LARGE_BYTES - 1);
+          if (passes === 2) small = await opened.other.putObject('run/a', text('small'));
+          yield bytes.subarray(LARGE_BYTES - 1);
+        },
+      };
+      expect(await opened.store.putObject('run/a', large)).toBe('created');
+      expect([undefined, 'different']).toContain(small);
+      expect(await opened.other.putObject('run/a', text('small'))).toBe('different');
+      expect(Buffer.compare((await readWhole(opened.other, 'run/a')) ?? Buffer.alloc(0), bytes)).toBe(0);
     });
 
     it('lets writers of the same large bytes agree', async () => {
