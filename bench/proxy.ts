@@ -3,12 +3,17 @@
  * fetch, and latency and requests a second of a hosted session (router and recorder together) against the bare replica. Everything
  * alternates, so that a machine that is busy slows all sides alike. Run: npm run bench:proxy [-- --quick] [-- --no-replica].
  */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import process from 'node:process';
+import { fileURLToPath } from 'node:url';
 
 import { RawClient } from './proxy/raw-client.ts';
 import type { RawRequest } from './proxy/raw-client.ts';
 import { ServiceProcess } from './proxy/service-process.ts';
 import { DEFAULT_SAMPLING } from '../src/domain/policy.ts';
+import { openHostedModel } from '../src/serve/router/hosted-model.ts';
 import { encodeGenerateRequest } from '../src/serve/wire/generate-request.ts';
 
 const isQuick = process.argv.includes('--quick');
@@ -53,8 +58,9 @@ async function streamsOf(service: ServiceProcess, count: number): Promise<Measur
   return { streamsPerSecond: (count * 1000) / tookMs, cpuMsPerStream: (service.cpuMs() - cpuBefore) / count };
 }
 
-async function relayAgainstFetch(): Promise<void> {
-  await using replica = await ServiceProcess.start('stand-in-process.ts', [process.env['STEP'] ?? '0']);
+/** `stepMs`: 0 = whole replies at once; else an event a stream and decode step. */
+async function relayAgainstFetch(stepMs: number): Promise<void> {
+  await using replica = await ServiceProcess.start('stand-in-process.ts', [String(stepMs)]);
   const { url, controlUrl = '' } = replica.address;
   await using fetchProxy = await ServiceProcess.start('fetch-proxy.ts', [url]);
   await using router = await ServiceProcess.start('../../bin/hone.js', [
@@ -65,19 +71,20 @@ async function relayAgainstFetch(): Promise<void> {
     `${url},${controlUrl}`,
   ]);
   const services = { bare: replica, router, fetch: fetchProxy };
+  const streams = stepMs === 0 ? STREAMS_A_ROUND : STREAMS_AT_ONCE * 2;
   for (const service of Object.values(services)) await streamsOf(service, 64);
   const rounds: Record<keyof typeof services, Measured>[] = [];
   for (let round = 0; round < ROUNDS; round++)
     rounds.push({
-      bare: await streamsOf(services.bare, STREAMS_A_ROUND),
-      router: await streamsOf(services.router, STREAMS_A_ROUND),
-      fetch: await streamsOf(services.fetch, STREAMS_A_ROUND),
+      bare: await streamsOf(services.bare, streams),
+      router: await streamsOf(services.router, streams),
+      fetch: await streamsOf(services.fetch, streams),
     });
   const rate = (name: keyof typeof services): number => median(rounds.map((round) => round[name].streamsPerSecond));
   const cpu = (name: keyof typeof services): number => median(rounds.map((round) => round[name].cpuMsPerStream));
   const ratio = median(rounds.map((round) => round.router.streamsPerSecond / round.fetch.streamsPerSecond));
   print(
-    `Streams of ${EVENTS} events, ${STREAMS_AT_ONCE} at once, stand-in replica at full speed; medians of ${ROUNDS} rounds`,
+    `Streams of ${EVENTS} events, ${STREAMS_AT_ONCE} at once, stand-in replica ${stepMs === 0 ? 'at full speed' : `with decode steps of ${stepMs} ms`}; medians of ${ROUNDS} rounds`,
   );
   print(`  bare replica   ${rate('bare').toFixed(0)} streams/s`);
   print(
@@ -87,6 +94,104 @@ async function relayAgainstFetch(): Promise<void> {
   print(
     `  relay / fetch  ${ratio.toFixed(2)} x streams/s, ${(cpu('fetch') / cpu('router')).toFixed(2)} x streams a processor`,
   );
+}
+
+interface Pairs {
+  readonly bareMs: number[];
+  readonly hostedMs: number[];
+}
+
+/** A hosted turn (chat in, text out, recorded) beside the same number of tokens from the bare replica, by turns. */
+async function hostedAgainstBare(name: string, replicaWords: readonly string[]): Promise<void> {
+  const folder = fileURLToPath(new URL('../models/nano', import.meta.url));
+  const data = mkdtempSync(join(tmpdir(), 'hone-proxy-'));
+  try {
+    const isStandIn = replicaWords.length === 0;
+    await using replica = isStandIn
+      ? await ServiceProcess.start('stand-in-process.ts', ['0'])
+      : await ServiceProcess.start('../../bin/hone.js', [...replicaWords, '--data', data, '--json']);
+    const { url, controlUrl = '' } = replica.address;
+    await using router = await ServiceProcess.start('../../bin/hone.js', [
+      'serve',
+      'router',
+      '--json',
+      '--model',
+      folder,
+      '--replica',
+      `${url},${controlUrl}`,
+    ]);
+    const { tokenizer } = await openHostedModel(folder);
+    const maxTokens = 32;
+    const text =
+      'const total = items.map((item) => item.price * item.count).reduce((sum, price) => sum + price, 0);\n'.repeat(8);
+    const prompt = tokenizer.encode(text);
+    const sampling = { ...DEFAULT_SAMPLING, maxTokens, stopIds: [] as number[] };
+    const bare = (seed: number): RawRequest => ({
+      path: '/generate',
+      body: encodeGenerateRequest({ tokens: prompt, sampling, seed }),
+    });
+    let sessions = 0;
+    const open = async (): Promise<RawRequest> => {
+      const id = `s${sessions++}`;
+      const answer = await fetch(`${router.address.controlUrl}/sessions`, {
+        method: 'POST',
+        body: JSON.stringify({ id, record: { sampling: { maxTokens, stopIds: [] }, seed: sessions } }),
+      });
+      // The route's own form.
+      const { secret } = (await answer.json()) as { secret: string };
+      const body = JSON.stringify({ model: 'nano', messages: [{ role: 'user', content: text }] });
+      return { path: `/sessions/${id}/v1/chat/completions`, body, token: secret };
+    };
+    const pairs: Pairs = { bareMs: [], hostedMs: [] };
+    const [direct, hosted] = [await RawClient.connect(url), await RawClient.connect(router.address.url)];
+    const count = (isQuick ? 60 : 400) / (isStandIn ? 1 : 4);
+    for (let index = 0; index < count + 20; index++) {
+      const turn = await open();
+      const bareMs = await timed(() => direct.ask(bare(index)));
+      const hostedMs = await timed(() => hosted.ask(turn));
+      if (index < 20) continue;
+      pairs.bareMs.push(bareMs);
+      pairs.hostedMs.push(hostedMs);
+    }
+    direct.close();
+    hosted.close();
+    const rates: { bare: number; hosted: number }[] = [];
+    const many = (isQuick ? 64 : 320) / (isStandIn ? 1 : 4);
+    for (let round = 0; round < ROUNDS; round++) {
+      const turns = await Promise.all(Array.from({ length: many }, open));
+      const bareMs = await drive(
+        url,
+        Array.from({ length: many }, (_, index) => bare(index)),
+        16,
+      );
+      const hostedMs = await drive(router.address.url, turns, 16);
+      rates.push({ bare: (many * 1000) / bareMs, hosted: (many * 1000) / hostedMs });
+    }
+    const added = (share: number): string =>
+      (quantile(pairs.hostedMs, share) - quantile(pairs.bareMs, share)).toFixed(2);
+    print(
+      `Router and recorder before ${name}: prompts of ${prompt.length} tokens, ${maxTokens} tokens drawn, by turns`,
+    );
+    print(
+      `  bare    p50 ${quantile(pairs.bareMs, 0.5).toFixed(2)} ms, p99 ${quantile(pairs.bareMs, 0.99).toFixed(2)} ms`,
+    );
+    print(
+      `  hosted  p50 ${quantile(pairs.hostedMs, 0.5).toFixed(2)} ms, p99 ${quantile(pairs.hostedMs, 0.99).toFixed(2)} ms`,
+    );
+    print(`  added   p50 ${added(0.5)} ms, p99 ${added(0.99)} ms`);
+    const share = median(rates.map(({ bare: one, hosted: other }) => other / one));
+    print(
+      `  16 at once: bare ${median(rates.map(({ bare: one }) => one)).toFixed(0)} requests/s, hosted ${median(rates.map(({ hosted: one }) => one)).toFixed(0)}: ${share.toFixed(2)} of it`,
+    );
+  } finally {
+    rmSync(data, { recursive: true, force: true });
+  }
+}
+
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const start = performance.now();
+  await work();
+  return performance.now() - start;
 }
 
 function median(values: readonly number[]): number {
@@ -102,4 +207,15 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-await relayAgainstFetch();
+await relayAgainstFetch(0);
+await relayAgainstFetch(5);
+await hostedAgainstBare('a stand-in replica at full speed', []);
+if (!process.argv.includes('--no-replica'))
+  await hostedAgainstBare('a real replica of models/nano', [
+    'serve',
+    'replica',
+    '--model',
+    'models/nano',
+    '--threads',
+    '1',
+  ]);

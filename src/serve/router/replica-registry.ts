@@ -66,8 +66,12 @@ export class ReplicaRegistry {
   readonly #options: RegistryOptions;
   readonly #entries = new Map<string, ReplicaEntry>();
 
+  /** When leases were looked at last. */
+  #lookedMs: number;
+
   constructor(options: RegistryOptions) {
     this.#options = options;
+    this.#lookedMs = options.now();
   }
 
   get leaseMs(): number {
@@ -157,9 +161,16 @@ export class ReplicaRegistry {
     if (entry.description.state === 'serving') entry.description = { ...entry.description, state: 'closing' };
   }
 
-  /** Ends leases that were not renewed, and forgets what has been dead for long. */
+  /**
+   * Ends leases that were not renewed, and forgets what has been dead for long. A router that itself stood still could take no
+   * renewal meanwhile, so that time does not count against anybody.
+   */
   expire(): void {
     const nowMs = this.#options.now();
+    const stoodMs = nowMs - this.#lookedMs;
+    this.#lookedMs = nowMs;
+    if (stoodMs > this.#options.leaseMs / 2)
+      for (const entry of this.#entries.values()) if (entry.leaseUntilMs !== undefined) entry.leaseUntilMs += stoodMs;
     for (const entry of this.#entries.values()) {
       if (entry.leaseUntilMs !== undefined && nowMs >= entry.leaseUntilMs) {
         entry.leaseUntilMs = undefined;
