@@ -17,7 +17,7 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 
 const PROGRAMS = ['ceph', 'ceph-mon', 'ceph-osd', 'monmaptool', 'radosgw', 'radosgw-admin'];
-export const RADOSGW_PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd'];
+const RADOSGW_PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd'];
 const START_TIMEOUT_MS = 90_000;
 const STOP_TIMEOUT_MS = 10_000;
 
