@@ -147,7 +147,7 @@ export class Relay {
       const state = registry.get(id)?.health.state ?? 'DEAD';
       if (state !== 'DEAD' && state !== 'RETIRED') continue;
       for (const attempt of attempts)
-        if (now() - attempt.lastByteMs >= SILENT_MS || attempt.entry !== registry.get(id))
+        if (attempt.silentMs(now()) >= SILENT_MS || attempt.entry !== registry.get(id))
           attempt.giveUp(new Error(`the replica ${id} is dead`));
     }
   }
@@ -341,13 +341,21 @@ class Attempt implements Dispatcher.DispatchHandler {
   #refused: { readonly status: number; readonly chunks: Buffer[]; bytes: number } | undefined;
   #hasData = false;
   #isOver = false;
-  lastByteMs: number;
+  #chunks = 0;
+  /** As of the last look. */
+  #seen: { readonly chunks: number; readonly atMs: number };
 
   constructor(relay: Relay, entry: ReplicaEntry, request: RelayedRequest) {
     this.#relay = relay;
     this.entry = entry;
     this.#request = request;
-    this.lastByteMs = relay.options.now();
+    this.#seen = { chunks: 0, atMs: relay.options.now() };
+  }
+
+  /** How long nothing came, to the grain of the looks: no clock is read for each event. */
+  silentMs(nowMs: number): number {
+    if (this.#chunks !== this.#seen.chunks) this.#seen = { chunks: this.#chunks, atMs: nowMs };
+    return nowMs - this.#seen.atMs;
   }
 
   send({ requestId, body }: GenerateCall): void {
@@ -408,7 +416,7 @@ class Attempt implements Dispatcher.DispatchHandler {
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (this.#isOver) return;
-    this.lastByteMs = this.#relay.options.now();
+    this.#chunks += 1;
     if (this.#refused !== undefined) {
       this.#refused.bytes += chunk.length;
       if (this.#refused.bytes > REFUSAL_BYTES) this.giveUp(new Error('a refusal without end'));
