@@ -69,6 +69,10 @@ export class StandInReplica {
   /** What it says of others' requests in its description. */
   foreignLoad = 0;
   wakes = 0;
+  /** Of all streams. */
+  sentBytes = 0;
+  /** Streams whose reader is slower than they are. */
+  heldBack = 0;
   probes = 0;
   url = '';
   controlUrl = '';
@@ -225,8 +229,12 @@ export class StandInReplica {
         return false;
       }
       sentBytes += bytes.length;
-      if (!response.write(bytes) && !response.destroyed)
+      this.sentBytes += bytes.length;
+      if (!response.write(bytes) && !response.destroyed) {
+        this.heldBack += 1;
         await Promise.race([new Promise((resolve) => response.once('drain', resolve)), gone]);
+        this.heldBack -= 1;
+      }
       return !response.destroyed;
     };
     let count = 0;
