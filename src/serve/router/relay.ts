@@ -515,7 +515,7 @@ export function servedVersion(body: Buffer | string): number | undefined {
   return error?.type === VERSION_NOT_READY && typeof error.served === 'number' ? error.served : undefined;
 }
 
-export const VERSION_NOT_READY = 'WeightVersionNotReady';
+const VERSION_NOT_READY = 'WeightVersionNotReady';
 
 function versionRefusal(served: number, { minVersion, exactVersion }: DecodedGenerateRequest): Refusal {
   const asked = exactVersion === undefined ? `at least ${minVersion}` : `exactly ${exactVersion}`;

@@ -1,7 +1,7 @@
 /** A router on free ports of the loopback with stand-in replicas in front of it, for the tests of the room. */
 import { randomBytes } from 'node:crypto';
 
-import { createRandom, policyVersion } from '../../domain/ids.ts';
+import { createRandom } from '../../domain/ids.ts';
 import { DEFAULT_SAMPLING } from '../../domain/policy.ts';
 import type { GenerateRequest } from '../../domain/policy.ts';
 import { ServiceLog } from '../service/service-log.ts';
@@ -97,8 +97,6 @@ export function decodedOf(request: GenerateRequest) {
   const { tokens, sampling, seed, drawnBefore = 0, minVersion, exactVersion, session } = request;
   return { tokens, sampling, seed, drawnBefore, minVersion, exactVersion, session, keptSets: 'inline' as const };
 }
-
-export const version = policyVersion;
 
 /** Resolves when the condition holds; looks again after every turn of the event loop, and gives up after the deadline. */
 export async function until(condition: () => boolean | Promise<boolean>, deadlineMs = 30_000): Promise<void> {
