@@ -11,6 +11,7 @@ import { runEpisode } from '../src/rollout/episode.ts';
 import { resolveConfig } from '../src/run/config.ts';
 import { loadModel } from '../src/run/load-model.ts';
 import { openPolicyStack } from '../src/run/policy-stack.ts';
+import { EmbeddedSource } from '../src/run/sampling-source.ts';
 import { openCorpus } from '../src/tasks/corpus.ts';
 import { drawTasks } from '../src/tasks/draw.ts';
 
@@ -38,10 +39,17 @@ test('groups of eight answers differ on most training tasks', async () => {
     maxCharacters: config.tasks.maxCharacters,
     maxLines: config.tasks.maxLines,
   });
-  const stack = await openPolicyStack({
-    model,
+  const source = await EmbeddedSource.start({
+    configJson: model.folder.config,
     served: model.served,
     version: policyVersion(0),
+    build: config.engine.build,
+    threads: config.engine.threads,
+    slots: config.engine.slots,
+  });
+  const stack = await openPolicyStack({
+    model,
+    source,
     config,
     corpora: [corpus],
     now: () => performance.now(),

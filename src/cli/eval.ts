@@ -21,6 +21,7 @@ import { evaluateTasks } from '../run/evaluate.ts';
 import { loadModel } from '../run/load-model.ts';
 import { checkNewFile, writeNewFile } from '../run/new-file.ts';
 import { checkModelFits, openPolicyStack } from '../run/policy-stack.ts';
+import { EmbeddedSource } from '../run/sampling-source.ts';
 import { evaluationPasses } from '../run/run-evaluation.ts';
 import { openCorpus } from '../tasks/corpus.ts';
 import { drawTasks } from '../tasks/draw.ts';
@@ -57,10 +58,17 @@ export async function evaluate(modelPath: string, options: Record<string, unknow
   });
   checkModelFits(model, tasks, config);
   const stop = new AbortController();
-  const stack = await openPolicyStack({
-    model,
+  const source = await EmbeddedSource.start({
+    configJson: model.folder.config,
     served: model.served,
     version: policyVersion(0),
+    build: config.engine.build,
+    threads: config.engine.threads,
+    slots: config.engine.slots,
+  });
+  const stack = await openPolicyStack({
+    model,
+    source,
     config,
     corpora: [corpus],
     now: () => performance.now(),

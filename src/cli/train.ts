@@ -45,7 +45,14 @@ export async function train(configPath: string, options: Record<string, unknown>
     };
     const inputs = await loadRunInputs(config, observer);
     folder ??= RunFolder.create(path, config);
-    const outcome = await trainRun({ folder, inputs, stop: stop.signal, now: () => performance.now(), observer });
+    const outcome = await trainRun({
+      folder,
+      inputs,
+      stop: stop.signal,
+      now: () => performance.now(),
+      environment: process.env,
+      observer,
+    });
     progress.end();
     if (outcome.kind === 'stopped') {
       process.stderr.write(`hone: stopped after step ${outcome.step}. Go on with: ${resumeCommand}\n`);

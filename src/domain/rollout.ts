@@ -82,10 +82,6 @@ export interface Rollout {
   readonly failure?: string;
 }
 
-export function emptyKeptSets(length: number): KeptSets {
-  return { ids: new Int32Array(0), offsets: new Int32Array(length + 1) };
-}
-
 /** Oldest version that sampled any token of the rollout; the admitted version when nothing was sampled. */
 export function oldestVersion(rollout: Rollout): PolicyVersion {
   let oldest: PolicyVersion | undefined;

@@ -16,6 +16,8 @@ import type { Recorder } from '../serve/recorder.ts';
 
 export interface EpisodeSetting {
   readonly recorder: Recorder;
+  /** What must sample the tokens at least, asked as an episode begins; undefined = whatever is served. */
+  readonly minVersion?: () => PolicyVersion | undefined;
   readonly harness: Harness;
   readonly budget: Budget;
   readonly sampling: Sampling;
@@ -51,7 +53,14 @@ export async function runEpisode(task: Task, identity: EpisodeIdentity, setting:
   const { id, groupId, attempt, seed, admittedVersion, signal } = identity;
   // A retried rollout keeps its id; its session must be new.
   const sessionId = `${id}-${sessionCounter++}`;
-  const { baseUrl, apiKey } = recorder.openSession({ id: sessionId, sampling, seed, secret: crypto.randomUUID() });
+  const minVersion = setting.minVersion?.();
+  const { baseUrl, apiKey } = recorder.openSession({
+    id: sessionId,
+    sampling,
+    seed,
+    secret: crypto.randomUUID(),
+    ...(minVersion === undefined ? {} : { minVersion }),
+  });
   let submission: Submission | undefined;
   let failure: string | undefined;
   const startedMs = now();

@@ -154,6 +154,8 @@ export function unreadOptions(config: RunConfigFields, defaults: RunConfigFields
   const unread: string[] = [];
   if (config.weights.store === undefined && config.weights.wake.length > 0)
     unread.push('weights.wake, as weights.store is left out and nobody else follows the run folder');
+  if (config.weights.store === undefined && config.weights.fork)
+    unread.push('weights.fork, as weights.store is left out and a new run folder belongs to no other run');
   if (config.serve.routers.length === 0 && config.serve.deadlineSeconds !== defaults.serve.deadlineSeconds)
     unread.push('serve.deadlineSeconds, as serve.routers names none');
   if (config.serve.routers.length > 0 && config.engine.slots !== defaults.engine.slots)

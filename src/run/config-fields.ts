@@ -186,6 +186,10 @@ export const runConfigFields = z.strictObject({
         .default('sparse')
         .describe('form of a delta; xor and overwrite are larger and read by other systems too'),
       anchorEvery: positive.default(20).describe('versions from one full anchor to the next'),
+      fork: z
+        .boolean()
+        .default(false)
+        .describe('take the pointer of a store over from another run, with an anchor of this one'),
       keep: positive
         .optional()
         .describe('newest versions kept in the store, with what they and live replicas build on; default all'),

@@ -1,9 +1,10 @@
 /**
- * Everything between a task and the weights that answer it: replica, recorder, harness. One stack a process; training and
+ * Everything between a task and the weights that answer it: who samples, recorder, harness. One stack a process; training and
  * evaluation share it, so both speak to the policy through the same sockets.
  */
 import type { LoadedModel } from './load-model.ts';
 import type { RunConfig } from './config.ts';
+import type { SamplingSource } from './sampling-source.ts';
 import { effortBudget, effortsOf, tellsEffort } from './efforts.ts';
 import { createCheckHarness } from '../agent/check/harness.ts';
 import { sweepOpening, sweepQuestion } from '../agent/check/sweep-format.ts';
@@ -12,16 +13,14 @@ import { namesOnLine } from '../code/line-names.ts';
 import type { Effort } from '../domain/effort.ts';
 import { HoneError } from '../domain/errors.ts';
 import type { Harness } from '../domain/harness.ts';
-import type { PolicyVersion } from '../domain/ids.ts';
 import type { Sampling } from '../domain/policy.ts';
 import type { Task } from '../domain/task.ts';
 import type { EpisodeSetting } from '../rollout/episode.ts';
-import { EmbeddedPolicy } from '../serve/embedded-policy.ts';
 import { Recorder } from '../serve/recorder.ts';
 import type { Corpus } from '../tasks/corpus.ts';
 
 export interface PolicyStack {
-  readonly policy: EmbeddedPolicy;
+  readonly source: SamplingSource;
   readonly recorder: Recorder;
   /** The setting of an episode at one of the config's levels of effort. */
   setting(options: { greedy: boolean; lookups: 'on' | 'off'; effort: Effort }): EpisodeSetting;
@@ -30,10 +29,9 @@ export interface PolicyStack {
 
 export interface PolicyStackOptions {
   readonly model: LoadedModel;
-  /** bf16 bytes of the version to serve first. */
-  readonly served: ReadonlyMap<string, Uint8Array>;
-  readonly version: PolicyVersion;
-  readonly config: Pick<RunConfig, 'harness' | 'efforts' | 'sampling' | 'engine' | 'schedule'>;
+  /** Closed together with the stack. */
+  readonly source: SamplingSource;
+  readonly config: Pick<RunConfig, 'harness' | 'efforts' | 'sampling'>;
   /** Milliseconds of a clock that only goes forward. */
   readonly now: () => number;
   /** Corpora whose packages can be looked up in. */
@@ -42,22 +40,13 @@ export interface PolicyStackOptions {
 
 export async function openPolicyStack({
   model,
-  served,
-  version,
+  source,
   config,
   corpora,
   now,
 }: PolicyStackOptions): Promise<PolicyStack> {
-  const policy = await EmbeddedPolicy.start({
-    configJson: model.folder.config,
-    served,
-    version,
-    build: config.engine.build,
-    threads: config.engine.threads,
-    slots: config.engine.slots,
-  });
   const recorder = await Recorder.start({
-    policy,
+    policy: source.policy,
     tokenizer: model.tokenizer,
     template: model.template,
     model: 'policy',
@@ -94,10 +83,11 @@ export async function openPolicyStack({
     greedy,
   });
   return {
-    policy,
+    source,
     recorder,
     setting: ({ greedy, lookups, effort }) => ({
       recorder,
+      minVersion: () => source.minVersion,
       harness: harness(lookups),
       budget: effortBudget(config, effort),
       sampling: sampling(greedy),
@@ -108,7 +98,7 @@ export async function openPolicyStack({
     }),
     close: async () => {
       await recorder.close();
-      await policy.close();
+      await source.close();
     },
   };
 }

@@ -22,12 +22,14 @@ export async function evaluateAt(
   stop: AbortSignal,
 ): Promise<void> {
   const { folder, observer, stack, trainer, model } = parts;
+  const { source } = stack;
   const { config } = folder;
-  const { version } = stack.policy;
+  const { version } = source;
   // Written below; a run that trained on after it was stopped by the clock is measured again.
   const isMeasured = (file: string): boolean =>
     (folder.readJson(file) as { version: number } | undefined)?.version === (moment === 'before' ? 0 : version);
-  await stack.policy.setThreads(config.engine.threads);
+  source.allowLag(0);
+  await source.setThreads(config.engine.threads);
   const passes = [
     ...evaluationPasses(config).map((pass) => ({ ...pass, lookups: config.harness.lookups })),
     ...(config.eval.controls && moment === 'after' && config.harness.lookups === 'on'

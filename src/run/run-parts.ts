@@ -4,18 +4,21 @@
  */
 import { join } from 'node:path';
 
+import type { RunConfig } from './config.ts';
+import type { LoadedModel } from './load-model.ts';
 import { openPolicyStack } from './policy-stack.ts';
 import type { PolicyStack } from './policy-stack.ts';
+import { PublishedWeights } from './published-weights.ts';
+import type { Environment } from './published-weights.ts';
 import type { RunFolder } from './run-folder.ts';
 import type { RunInputs, RunObserver } from './run-inputs.ts';
-import { servedBytes, servedPlaces } from './served-places.ts';
+import { EmbeddedSource, RoutedSource } from './sampling-source.ts';
+import type { SamplingSource } from './sampling-source.ts';
+import { servedBytes } from './served-places.ts';
+import { synchronise } from './synchronise.ts';
 import { HoneError } from '../domain/errors.ts';
-import { policyVersion } from '../domain/ids.ts';
 import { RolloutBuffer } from '../rollout/buffer.ts';
-import { CodecPool } from '../sync/delta/codec-pool.ts';
 import { MemoryWeights } from '../sync/memory-weights.ts';
-import { FileStore } from '../sync/store/file-store.ts';
-import { Publisher } from '../sync/publisher.ts';
 import { ReplicaReconciler } from '../sync/reconciler.ts';
 import { EmbeddedTrainer } from '../train/embedded-trainer.ts';
 
@@ -27,10 +30,20 @@ export interface RunParts extends RunInputs {
   readonly checkpoint: number;
   readonly stack: PolicyStack;
   readonly trainer: EmbeddedTrainer;
-  readonly publisher: Publisher;
-  readonly reconciler: ReplicaReconciler;
+  readonly published: PublishedWeights;
+  /** Brings who samples to the version just published; resolves with the milliseconds that sampling stood still, if it did here. */
+  readonly follow: () => Promise<number | undefined>;
   readonly buffer: RolloutBuffer;
   close(): Promise<void>;
+}
+
+export interface RunPartsOptions {
+  readonly folder: RunFolder;
+  readonly inputs: RunInputs;
+  readonly observer: RunObserver;
+  readonly now: () => number;
+  readonly environment: Environment;
+  readonly stop: AbortSignal;
 }
 
 export async function openRunParts({
@@ -38,12 +51,9 @@ export async function openRunParts({
   inputs,
   observer,
   now,
-}: {
-  folder: RunFolder;
-  inputs: RunInputs;
-  observer: RunObserver;
-  now: () => number;
-}): Promise<RunParts> {
+  environment,
+  stop,
+}: RunPartsOptions): Promise<RunParts> {
   const { config } = folder;
   const { model, training, heldout } = inputs;
   const closers: (() => Promise<void> | void)[] = [];
@@ -67,55 +77,94 @@ export async function openRunParts({
     closers.push(() => trainer.close());
     const checkpoint = folder.checkpoints().at(-1) ?? 0;
     if (checkpoint > 0) await trainer.restore(folder.checkpointPath(checkpoint));
-    const store = await FileStore.open(folder.weightsPath);
-    const codec = await CodecPool.start({ threads: config.engine.threads });
-    closers.push(() => codec.close());
-    const publisher = await Publisher.open(store, {
-      runId: config.name,
-      bootVersion: policyVersion(0),
-      bootWeights: servedPlaces(model.served, model.shapes),
-      codec,
-      encoding: 'sparse',
-      anchorEvery: config.weights.anchorEvery,
+    const published = await PublishedWeights.open({
+      config,
+      ownFolder: folder.weightsPath,
+      model,
+      environment,
       now,
+      onEvent: (event) => folder.append(event),
+      signal: stop,
     });
-    closers.push(() => publisher.close());
-    if (publisher.version > checkpoint)
+    closers.push(() => published.close());
+    if (published.version > checkpoint)
       throw new HoneError(
         'run-config-changed',
-        `${folder.path} has published version ${publisher.version} but its newest checkpoint is of step ${checkpoint}.`,
-        { cure: 'Put the missing checkpoint back, or start a new run from the published weights.' },
+        `${published.store.location} holds version ${published.version} of ${config.name}, but the newest checkpoint in ${folder.path} is of step ${checkpoint}.`,
+        { cure: 'Put the missing checkpoint back, or start a run under another --name from the published weights.' },
       );
     // Killed between checkpoint and publication: the version is published now.
-    if (publisher.version < checkpoint) await publisher.publish(servedPlaces(await trainer.served(), model.shapes));
-    const served = servedBytes(publisher.tensors);
-    const stack = await openPolicyStack({
-      model,
-      served,
-      version: publisher.version,
-      config,
-      corpora: [training, heldout],
-      now,
-    });
+    if (published.version < checkpoint) await published.publish(await trainer.served());
+    const { source, follow } = await openSampling({ config, folder, model, published, environment, now, stop });
+    closers.push(() => source.close());
+    const stack = await openPolicyStack({ model, source, config, corpora: [training, heldout], now });
     closers.push(() => stack.close());
-    const isBoot = publisher.version === 0;
-    const weights = await MemoryWeights.copyOf(
-      publisher.tensors,
-      { runId: isBoot ? undefined : config.name, version: publisher.version },
-      { codec },
-    );
-    const reconciler = new ReplicaReconciler(store, stack.policy, {
-      codec,
-      weights,
-      cacheDirectory: join(folder.weightsPath, '.fetched'), // Of no use to a store of files, whose objects are read in place.
-      runId: config.name,
-      now,
-    });
     const buffer = RolloutBuffer.open(folder.bufferPath);
     closers.push(() => buffer.close());
-    return { ...inputs, folder, observer, now, checkpoint, stack, trainer, publisher, reconciler, buffer, close };
+    return { ...inputs, folder, observer, now, checkpoint, stack, trainer, published, follow, buffer, close };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+interface SamplingOptions extends Pick<RunPartsOptions, 'folder' | 'environment' | 'now' | 'stop'> {
+  readonly config: RunConfig;
+  readonly model: LoadedModel;
+  readonly published: PublishedWeights;
+}
+
+/** Replicas behind the routers that the config names, else one in this process that follows the store. */
+async function openSampling(options: SamplingOptions): Promise<{
+  source: SamplingSource;
+  follow: () => Promise<number | undefined>;
+}> {
+  const { config, folder, model, published, environment, now, stop } = options;
+  const { version } = published;
+  if (config.serve.routers.length > 0) {
+    const source = await RoutedSource.connect({
+      ...config.serve,
+      token: environment['HONE_TOKEN'],
+      version,
+      contextLength: model.config.contextLength,
+      now,
+      signal: stop,
+      onResumed: (event) => folder.append({ ...event }),
+    });
+    return {
+      source,
+      follow: async () => {
+        source.advanceTo(published.version);
+        return undefined;
+      },
+    };
+  }
+  const source = await EmbeddedSource.start({
+    configJson: model.folder.config,
+    served: servedBytes(published.tensors),
+    version,
+    build: config.engine.build,
+    threads: config.engine.threads,
+    slots: config.engine.slots,
+  });
+  const { codec, store } = published;
+  const held = { runId: version === 0 ? undefined : config.name, version };
+  const reconciler = new ReplicaReconciler(store, source.policy, {
+    codec,
+    weights: await MemoryWeights.copyOf(published.tensors, held, { codec }),
+    // Of no use to a store of files, whose objects are read in place.
+    cacheDirectory: join(folder.path, 'fetched'),
+    runId: config.name,
+    now,
+  });
+  return {
+    source,
+    follow: () =>
+      synchronise({
+        reconciler,
+        published: published.version,
+        served: () => source.version,
+        onRetry: (retry) => folder.append({ event: 'sync-retry', ...retry }),
+      }),
+  };
 }

@@ -9,6 +9,7 @@ import { synchronise } from './synchronise.ts';
 import type { SyncRetry } from './synchronise.ts';
 import { policyVersion } from '../domain/ids.ts';
 import { CodecPool } from '../sync/delta/codec-pool.ts';
+import { MemoryWeights } from '../sync/memory-weights.ts';
 import { FileStore } from '../sync/store/file-store.ts';
 import { Publisher } from '../sync/publisher.ts';
 import { ReplicaReconciler } from '../sync/reconciler.ts';
@@ -32,7 +33,7 @@ test('a published version reaches the replica; one that is damaged ends with the
     bootVersion: policyVersion(0),
     bootWeights: placed(0),
     codec,
-    encoding: 'xor' as const,
+    encoding: 'sparse' as const,
     anchorEvery: 9,
   };
   const publisher = await Publisher.open(store, boot);
@@ -44,7 +45,12 @@ test('a published version reaches the replica; one that is damaged ends with the
       return { pauseMs: 0.5 };
     },
   };
-  const reconciler = new ReplicaReconciler(store, replica, { baseWeights: weights(0), runId: 'r' });
+  const reconciler = new ReplicaReconciler(store, replica, {
+    codec,
+    weights: await MemoryWeights.copyOf(placed(0), { runId: undefined, version: boot.bootVersion }, { codec }),
+    cacheDirectory: join(directory, '.fetched'),
+    runId: 'r',
+  });
   const retries: SyncRetry[] = [];
   const bring = (): Promise<number | undefined> =>
     synchronise({

@@ -5,6 +5,7 @@
  */
 import { buildResults } from './results.ts';
 import type { RunResults } from './results.ts';
+import type { Environment } from './published-weights.ts';
 import type { RunEvent, RunFolder } from './run-folder.ts';
 import { startReward } from './baseline.ts';
 import { effortAt } from './efforts.ts';
@@ -14,12 +15,10 @@ import type { RunInputs, RunObserver } from './run-inputs.ts';
 import { openRunParts } from './run-parts.ts';
 import type { RunParts } from './run-parts.ts';
 import { isScored, scoredRollout } from './scored-rollout.ts';
-import { servedPlaces } from './served-places.ts';
 import { stepMetrics, withSynchronisation } from './step-metrics.ts';
 import type { ObservedLookups } from './step-metrics.ts';
 import { recoverStepRecord, writeStepRecord } from './step-record.ts';
 import { evaluateStep, toSamples } from './step-reward.ts';
-import { synchronise } from './synchronise.ts';
 import { HoneError } from '../domain/errors.ts';
 import { deriveSeed, groupId } from '../domain/ids.ts';
 import type { StepMetrics } from '../eval/events.ts';
@@ -38,6 +37,8 @@ export interface TrainRunOptions {
   /** Aborting it finishes the step at hand, then stops; the run can be resumed. */
   readonly stop: AbortSignal;
   readonly now: () => number;
+  /** Credentials of the store and the fleet's token, where the config names a store or routers. */
+  readonly environment: Environment;
 }
 
 export type TrainRunOutcome =
@@ -61,13 +62,13 @@ export async function trainRun(options: TrainRunOptions): Promise<TrainRunOutcom
 }
 
 async function runPhases(parts: RunParts, stop: AbortSignal): Promise<TrainRunOutcome> {
-  const { folder, observer, checkpoint, buffer, publisher, pool, evalTasks } = parts;
+  const { folder, observer, checkpoint, buffer, published, pool, evalTasks } = parts;
   const { config } = folder;
   const { requeued } = buffer.recover(checkpoint);
   folder.append({ event: checkpoint === 0 ? 'run-start' : 'run-resume', step: checkpoint });
   if (checkpoint > 0) observer.note(`  resuming after step ${checkpoint}; ${requeued} groups go back to the queue`);
   // First, as a reward that cannot be measured ends the run here.
-  const stored = recoverStepRecord(folder, { step: checkpoint, version: publisher.version, pool });
+  const stored = recoverStepRecord(folder, { step: checkpoint, version: published.version, pool });
   const start = stored?.reward ?? (await startReward(parts, stop));
   if (config.eval.tasks > 0) await evaluateAt(parts, 'before', evalTasks, stop);
   if (stop.aborted) return { kind: 'stopped', step: checkpoint };
@@ -94,7 +95,8 @@ async function trainSteps(
   parts: RunParts,
   { start, stop }: { start: RewardState; stop: AbortSignal },
 ): Promise<number> {
-  const { folder, observer, now, model, stack, trainer, publisher, reconciler, buffer, checkpoint } = parts;
+  const { folder, observer, now, stack, trainer, published, follow, buffer, checkpoint } = parts;
+  const { source } = stack;
   const { config } = folder;
   const { algorithm, schedule } = config;
   let rewardState = start;
@@ -107,15 +109,15 @@ async function trainSteps(
     concurrency: schedule.concurrency,
     infraRetries: schedule.infraRetries,
     taskAt: (ordinal) => trainingTask(parts, ordinal, config),
-    currentVersion: () => stack.policy.version,
+    currentVersion: () => source.version,
     pricedCounts: pricedCountsOf(config.reward),
     runEpisode: async ({ id, ordinal, attempt, task, signal }) => {
       // A replica that is gone ends the run at once; retries and drops are for failures that pass.
-      if (stack.policy.failure !== undefined) throw stack.policy.failure;
+      if (source.failure !== undefined) throw source.failure;
       const seed = deriveSeed(config.seed, 'rollout', ordinal, attempt);
       const { rollout, submission } = await runEpisode(
         task,
-        { id, groupId: groupId(`g${ordinal}`), attempt, seed, admittedVersion: stack.policy.version, signal },
+        { id, groupId: groupId(`g${ordinal}`), attempt, seed, admittedVersion: source.version, signal },
         stack.setting({ greedy: false, lookups: config.harness.lookups, effort: effortAt(config, ordinal) }),
       );
       lookedUp.set(id, submission?.lookups.map(({ line }) => line) ?? []);
@@ -125,13 +127,14 @@ async function trainSteps(
   // Training is the longer half: it keeps all threads, and the sampler gives way while both work. No bit depends on it.
   const samplerThreads =
     schedule.mode === 'async' ? Math.max(1, Math.floor(config.engine.threads / 2)) : config.engine.threads;
-  await Promise.all([stack.policy.setThreads(samplerThreads), trainer.setThreads(config.engine.threads)]);
+  source.allowLag(schedule.maxStaleness);
+  await Promise.all([source.setThreads(samplerThreads), trainer.setThreads(config.engine.threads)]);
   observer.phase(
     `training: ${algorithm.steps} steps of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} (${schedule.mode}, staleness at most ${schedule.maxStaleness})`,
   );
   const started = now();
   let step = checkpoint;
-  let sampledBefore = (await stack.policy.stats()).sampledTokens;
+  let sampledBefore = await source.sampledTokens();
   let stepStart = now();
   try {
     while (step < algorithm.steps && !stop.aborted) {
@@ -157,7 +160,7 @@ async function trainSteps(
       rewardState = advanced.state;
       const rewardEvents = advanced.events.map((event): RunEvent => ({ ...event, step }));
       const lookups = takeLookups(batch, lookedUp);
-      const sampledNow = (await stack.policy.stats()).sampledTokens;
+      const sampledNow = await source.sampledTokens();
       const measurements = (wallMs: number, split: Readonly<Record<string, number>>): StepMetrics =>
         stepMetrics({
           batch,
@@ -176,13 +179,8 @@ async function trainSteps(
       });
       await trainer.save(folder.checkpointPath(step));
       const saved = now();
-      const published = await publisher.publish(servedPlaces(await trainer.served(), model.shapes));
-      const pauseMs = await synchronise({
-        reconciler,
-        published: publisher.version,
-        served: () => stack.policy.version,
-        onRetry: (retry) => folder.append({ event: 'sync-retry', ...retry }),
-      });
+      const publication = await published.publish(await trainer.served());
+      const pauseMs = await follow();
       const synced = now();
       manager.stepTrained(step);
       for (const event of rewardEvents) folder.append(event);
@@ -194,12 +192,9 @@ async function trainSteps(
         });
       const metrics = withSynchronisation(
         measurements(synced - stepStart, { checkpoint: saved - trained, publish: synced - saved }),
-        {
-          published,
-          pauseMs,
-        },
+        { published: publication, pauseMs },
       );
-      folder.append({ event: 'step-end', step, version: publisher.version, metrics });
+      folder.append({ event: 'step-end', step, version: published.version, metrics });
       folder.pruneCheckpoints(config.checkpoints.keep);
       observer.progress(step, algorithm.steps, progressText(metrics));
       sampledBefore = sampledNow;

@@ -43,6 +43,6 @@ export function requireTokenBeyondLoopback(service: string, host: string, token:
   );
 }
 
-export function isLoopback(host: string): boolean {
+function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
 }

@@ -109,5 +109,7 @@ function parse(text: string): unknown {
 }
 
 function refused(sentence: string): HoneError {
-  return new HoneError('invalid-config', sentence, { cure: 'Send tokens, sampling and seed as the wire of POST /generate has them.' });
+  return new HoneError('invalid-config', sentence, {
+    cure: 'Send tokens, sampling and seed as the wire of POST /generate has them.',
+  });
 }

@@ -6,7 +6,7 @@
 import { z } from 'zod';
 
 /** Bytes of an object, at the controller and at every member: `/cluster/objects/<key>?from=<chunk>&to=<chunk>&member=<id>`. */
-export const OBJECTS_PATH = '/cluster/objects/';
+const OBJECTS_PATH = '/cluster/objects/';
 /** `?key=<key>`: size and checksum, which the controller vouches for. */
 export const FACTS_PATH = '/cluster/facts';
 /** `?key=<key>`: digests of all chunks of an object that the controller has proven. */

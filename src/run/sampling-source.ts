@@ -1,0 +1,165 @@
+/**
+ * Who samples for a run: a replica in this process, or replicas elsewhere behind routers. It owns the policy's life and what the
+ * run may ask of it. Invariant: `version` is the newest version that the run has published and may be answered by; `minVersion`
+ * keeps every answer within the lag that the run allows.
+ */
+import { randomUUID } from 'node:crypto';
+
+import { HoneError } from '../domain/errors.ts';
+import { policyVersion } from '../domain/ids.ts';
+import type { PolicyVersion } from '../domain/ids.ts';
+import type { GenerateRequest, Generation, Policy } from '../domain/policy.ts';
+import { EmbeddedPolicy } from '../serve/embedded-policy.ts';
+import type { EmbeddedPolicyOptions } from '../serve/embedded-policy.ts';
+import { HttpTransport } from '../serve/router/http-transport.ts';
+import { RemotePolicy } from '../serve/router/remote-policy.ts';
+import type { GenerationResumed } from '../serve/router/remote-policy.ts';
+
+export interface SamplingSource {
+  readonly policy: Policy;
+  /** Why nothing more will be sampled; undefined while it works. */
+  readonly failure: HoneError | undefined;
+  /** What a rollout that is admitted now is counted from. */
+  readonly version: PolicyVersion;
+  /** What an answer must be sampled by at least; undefined where the replica is always at `version`. */
+  readonly minVersion: PolicyVersion | undefined;
+  /** Threads that a replica in this process computes with. */
+  setThreads(threads: number): Promise<void>;
+  sampledTokens(): Promise<number>;
+  /** How many versions an answer may be behind from now on. */
+  allowLag(versions: number): void;
+  close(): Promise<void>;
+}
+
+/** The replica in this process; whoever commits versions to it keeps it at the newest one. */
+export class EmbeddedSource implements SamplingSource {
+  readonly policy: EmbeddedPolicy;
+  readonly minVersion = undefined;
+
+  private constructor(policy: EmbeddedPolicy) {
+    this.policy = policy;
+  }
+
+  static async start(setup: EmbeddedPolicyOptions): Promise<EmbeddedSource> {
+    return new EmbeddedSource(await EmbeddedPolicy.start(setup));
+  }
+
+  get failure(): HoneError | undefined {
+    return this.policy.failure;
+  }
+
+  get version(): PolicyVersion {
+    return this.policy.version;
+  }
+
+  setThreads(threads: number): Promise<void> {
+    return this.policy.setThreads(threads);
+  }
+
+  async sampledTokens(): Promise<number> {
+    return (await this.policy.stats()).sampledTokens;
+  }
+
+  allowLag(): void {
+    // Nothing lags: training waits for the commit.
+  }
+
+  close(): Promise<void> {
+    return this.policy.close();
+  }
+}
+
+export interface RoutedSourceOptions {
+  /** Data URLs, best first. */
+  readonly routers: readonly string[];
+  readonly token: string | undefined;
+  readonly deadlineSeconds: number;
+  /** The version that the run goes on from. */
+  readonly version: PolicyVersion;
+  /** Of the model that the run trains; another one behind the routers is refused. */
+  readonly contextLength: number;
+  readonly now: () => number;
+  readonly signal: AbortSignal;
+  readonly onResumed: (event: GenerationResumed) => void;
+}
+
+/** How long a fleet may take until a first replica serves. */
+const CONNECT_WAIT_MS = 120_000;
+
+export class RoutedSource implements SamplingSource {
+  readonly policy: Policy;
+  readonly failure = undefined;
+  readonly #remote: RemotePolicy;
+  #published: PolicyVersion;
+  #lag = 0;
+  #sampled = 0;
+
+  private constructor(remote: RemotePolicy, { version, contextLength }: RoutedSourceOptions) {
+    this.#remote = remote;
+    this.#published = version;
+    const newestPublished = (): PolicyVersion => this.#published;
+    this.policy = {
+      contextLength,
+      get version() {
+        return newestPublished();
+      },
+      generate: async (request: GenerateRequest): Promise<Generation> => {
+        const generation = await remote.generate(request);
+        this.#sampled += generation.tokens.length;
+        return generation;
+      },
+    };
+  }
+
+  static async connect(options: RoutedSourceOptions): Promise<RoutedSource> {
+    const { routers, token, deadlineSeconds, contextLength, now, signal, onResumed } = options;
+    const remote = await RemotePolicy.connect(new HttpTransport({ routers, token }), {
+      now,
+      // Only when a wait ends depends on it, never what is drawn.
+      random: Math.random,
+      newRequestId: randomUUID,
+      deadlineMs: deadlineSeconds * 1000,
+      onEvent: onResumed,
+      waitMs: CONNECT_WAIT_MS,
+      signal,
+    });
+    if (remote.contextLength !== contextLength) {
+      await remote.close();
+      throw new HoneError(
+        'invalid-model',
+        `The replicas behind ${routers.join(', ')} have a context of ${remote.contextLength} tokens, the run's model one of ${contextLength}.`,
+        { cure: 'Start the replicas from the model folder that the run trains.' },
+      );
+    }
+    return new RoutedSource(remote, options);
+  }
+
+  get version(): PolicyVersion {
+    return this.#published;
+  }
+
+  get minVersion(): PolicyVersion {
+    return policyVersion(Math.max(0, this.#published - this.#lag));
+  }
+
+  /** A version is in the store; replicas take it when they see it. */
+  advanceTo(version: PolicyVersion): void {
+    this.#published = version;
+  }
+
+  allowLag(versions: number): void {
+    this.#lag = versions;
+  }
+
+  async setThreads(): Promise<void> {
+    // The replicas have their own.
+  }
+
+  async sampledTokens(): Promise<number> {
+    return this.#sampled;
+  }
+
+  close(): Promise<void> {
+    return this.#remote.close();
+  }
+}
