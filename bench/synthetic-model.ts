@@ -136,7 +136,8 @@ export function placesOf(model: SyntheticModel, home: Uint8Array | string): Tens
   );
 }
 
-function entropyBits(changed: number, elements: number, values: Uint32Array): number {
+/** Bits of independent positions and of the order-0 values: `values` counts each XOR of `changed` of `elements` bf16 elements. */
+export function entropyBits(changed: number, elements: number, values: Uint32Array): number {
   const part = (count: number, total: number): number => (count === 0 ? 0 : count * Math.log2(total / count));
   let bits = part(changed, elements) + part(elements - changed, elements);
   for (const count of values) bits += part(count, changed);
