@@ -36,11 +36,13 @@ const member = await ClusterMember.join({
   onEvent: tell,
 });
 late.member = member;
-tell({ event: 'started', url: server.url });
+const cpuSeconds = (): number => process.cpuUsage().user / 1e6 + process.cpuUsage().system / 1e6;
+tell({ event: 'started', url: server.url, cpuSeconds: cpuSeconds() });
 for await (const key of createInterface(process.stdin)) {
   const startedMs = performance.now();
   await member.makeLocal(key);
   const ms = performance.now() - startedMs;
+  const atMs = Date.now();
   const hash = createHash('sha256');
   if (mode === 'hash')
     for await (const bytes of createReadStream(member.localPath(key) ?? '')) hash.update(bytes as Buffer);
@@ -52,7 +54,8 @@ for await (const key of createInterface(process.stdin)) {
     counts: member.counts,
     parent: member.parentId,
     maxRssBytes: process.resourceUsage().maxRSS * 1024,
-    cpuSeconds: process.cpuUsage().user / 1e6 + process.cpuUsage().system / 1e6,
+    cpuSeconds: cpuSeconds(),
+    atMs,
   });
 }
 await server.close();

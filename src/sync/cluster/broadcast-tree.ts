@@ -48,7 +48,7 @@ export function growTree(before: BroadcastTree, members: Iterable<string>, optio
 }
 
 /** Whether `node` lies in the subtree of `ancestor`, or is it. A node that hangs nowhere yet ends the walk. */
-export function isBelow(tree: BroadcastTree, node: string, ancestor: string): boolean {
+function isBelow(tree: BroadcastTree, node: string, ancestor: string): boolean {
   for (let at: string | null | undefined = node; at !== null && at !== undefined; at = tree.get(at))
     if (at === ancestor) return true;
   return false;

@@ -7,6 +7,7 @@ import { HoneError } from '../../domain/errors.ts';
 import { Deadline } from '../deadline.ts';
 import type { ObjectSource } from '../store/weight-store.ts';
 import { CHUNK_BYTES, chunkDigest, chunkSizeOf } from './chunk-digest.ts';
+import { ChunkMemory } from './chunk-memory.ts';
 import type { RelayObject } from './object-relay.ts';
 
 export interface DownloadOptions {
@@ -82,9 +83,10 @@ async function downloadPart(
   for (let tries = 0; at < part.end;) {
     const before = at;
     try {
-      for await (const bytes of readChunks(object, { start: at, end: part.end }, options)) {
-        await object.write(at, { bytes, digest: chunkDigest(bytes) });
-        options.onBytes?.(bytes.byteLength);
+      for await (const memory of readChunks(object, { start: at, end: part.end }, options)) {
+        await object.write(at, { memory, digest: chunkDigest(memory.bytes) });
+        options.onBytes?.(memory.bytes.byteLength);
+        memory.release();
         at += 1;
       }
       if (at < part.end)
@@ -106,7 +108,7 @@ async function* readChunks(
   object: RelayObject,
   run: { start: number; end: number },
   { source, signal, stallMs = STALL_MS }: DownloadOptions,
-): AsyncGenerator<Uint8Array> {
+): AsyncGenerator<ChunkMemory> {
   const { key, sizeBytes } = object.facts;
   using stall = new Deadline({
     signal,
@@ -124,22 +126,22 @@ async function* readChunks(
     });
   const iterator = stream[Symbol.asyncIterator]();
   let chunk = run.start;
-  let body = Buffer.allocUnsafeSlow(chunkSizeOf(sizeBytes, chunk));
+  let body = ChunkMemory.take(chunkSizeOf(sizeBytes, chunk));
   let filled = 0;
   try {
     for (let step = await stall.race(iterator.next()); step.done !== true; step = await stall.race(iterator.next())) {
       stall.touch();
       const bytes = step.value;
       for (let at = 0; at < bytes.byteLength && chunk < run.end;) {
-        const end = Math.min(bytes.byteLength, at + body.byteLength - filled);
-        body.set(bytes.subarray(at, end), filled);
+        const end = Math.min(bytes.byteLength, at + body.bytes.byteLength - filled);
+        body.bytes.set(bytes.subarray(at, end), filled);
         filled += end - at;
         at = end;
-        if (filled < body.byteLength) continue;
+        if (filled < body.bytes.byteLength) continue;
         yield body;
         stall.touch();
         chunk += 1;
-        if (chunk < run.end) body = Buffer.allocUnsafeSlow(chunkSizeOf(sizeBytes, chunk));
+        if (chunk < run.end) body = ChunkMemory.take(chunkSizeOf(sizeBytes, chunk));
         filled = 0;
       }
     }

@@ -28,7 +28,7 @@ describe('object frames', () => {
           const body = bodies[index] ?? new Uint8Array();
           if (frame.kind === 'alive') expect(body.byteLength).toBe(0);
           else {
-            expect(Buffer.compare(frame.bytes, body)).toBe(0);
+            expect(Buffer.compare(frame.memory.bytes, body)).toBe(0);
             expect(frame.digest).toBe(chunkDigest(body));
           }
         }

@@ -5,13 +5,15 @@
  */
 import { HoneError } from '../../domain/errors.ts';
 import { CHUNK_BYTES, DIGEST_BYTES } from './chunk-digest.ts';
+import { ChunkMemory } from './chunk-memory.ts';
 
 const LENGTH_BYTES = 4;
 const HEADER_BYTES = LENGTH_BYTES + DIGEST_BYTES;
 
 export type Frame =
   | { readonly kind: 'alive' }
-  | { readonly kind: 'chunk'; readonly digest: string; readonly bytes: Uint8Array };
+  /** The memory is the receiver's to release. */
+  | { readonly kind: 'chunk'; readonly digest: string; readonly memory: ChunkMemory };
 
 export const ALIVE_FRAME: Uint8Array = new Uint8Array(LENGTH_BYTES);
 
@@ -22,11 +24,11 @@ export function frameHeader(sizeBytes: number, digest: string): Uint8Array {
   return header;
 }
 
-/** Bytes of any cutting in, frames out. Each frame has memory of its own. */
+/** Bytes of any cutting in, frames out. What it was given may change after `push` came to its end. */
 export class FrameReader {
   readonly #header = Buffer.alloc(HEADER_BYTES);
   #headerFilled = 0;
-  #body: Buffer | undefined;
+  #body: ChunkMemory | undefined;
   #bodyFilled = 0;
 
   /** Whether the bytes so far end between two frames. */
@@ -47,18 +49,19 @@ export class FrameReader {
         if (this.#headerFilled === LENGTH_BYTES && wanted === LENGTH_BYTES && this.#startFrame() === 'alive')
           yield { kind: 'alive' };
         if (this.#headerFilled < HEADER_BYTES) continue;
-        this.#body = Buffer.allocUnsafeSlow(this.#header.readUInt32LE(0));
+        this.#body = ChunkMemory.take(this.#header.readUInt32LE(0));
         this.#bodyFilled = 0;
       }
-      const end = Math.min(bytes.byteLength, at + this.#body.byteLength - this.#bodyFilled);
-      this.#body.set(bytes.subarray(at, end), this.#bodyFilled);
+      const { bytes: body } = this.#body;
+      const end = Math.min(bytes.byteLength, at + body.byteLength - this.#bodyFilled);
+      body.set(bytes.subarray(at, end), this.#bodyFilled);
       this.#bodyFilled += end - at;
       at = end;
-      if (this.#bodyFilled < this.#body.byteLength) continue;
+      if (this.#bodyFilled < body.byteLength) continue;
       const frame: Frame = {
         kind: 'chunk',
         digest: this.#header.toString('hex', LENGTH_BYTES, HEADER_BYTES),
-        bytes: this.#body,
+        memory: this.#body,
       };
       this.#body = undefined;
       this.#headerFilled = 0;

@@ -4,6 +4,10 @@
  */
 import { compileDeltaKernels, DeltaKernels } from '../delta/delta-kernels.ts';
 
+/** Kernels that are kept for the next object. */
+const MOST_SPARE = 2;
+
+const spare: ObjectHash[] = [];
 let compiled: Promise<WebAssembly.Module> | undefined;
 
 export class ObjectHash {
@@ -14,9 +18,15 @@ export class ObjectHash {
     this.#kernels.resetHash('blob');
   }
 
-  static async create(): Promise<ObjectHash> {
+  static async take(): Promise<ObjectHash> {
     compiled ??= compileDeltaKernels();
-    return new ObjectHash(await compiled);
+    return spare.pop() ?? new ObjectHash(await compiled);
+  }
+
+  /** Whoever took it uses it no more. */
+  static giveBack(hash: ObjectHash): void {
+    hash.reset();
+    if (spare.length < MOST_SPARE) spare.push(hash);
   }
 
   update(bytes: Uint8Array): void {

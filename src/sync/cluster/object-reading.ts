@@ -41,7 +41,9 @@ async function* follow(
     for await (const part of object.follow(Math.floor(start / CHUNK_BYTES), Math.ceil(end / CHUNK_BYTES), signal)) {
       if (part.kind === 'alive') continue;
       const first = part.chunk * CHUNK_BYTES;
-      yield part.bytes.subarray(Math.max(0, start - first), Math.min(part.bytes.byteLength, end - first));
+      // Never released: a reader may keep the bytes for as long as it likes.
+      const { bytes } = part.memory;
+      yield bytes.subarray(Math.max(0, start - first), Math.min(bytes.byteLength, end - first));
     }
   } finally {
     await release(object);

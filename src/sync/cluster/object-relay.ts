@@ -10,6 +10,7 @@ import { dirname } from 'node:path';
 import { HoneError, reasonOf } from '../../domain/errors.ts';
 import { errnoCode } from '../../tensor/errno-code.ts';
 import { CHUNK_BYTES, chunkCountOf, chunkDigest, chunkSizeOf, DIGEST_BYTES } from './chunk-digest.ts';
+import { ChunkMemory } from './chunk-memory.ts';
 import { ObjectHash } from './object-hash.ts';
 
 /** What is known of an object before its first byte. */
@@ -29,7 +30,8 @@ export interface ObjectPlace {
 
 export type RelayedPart =
   | { readonly kind: 'alive' }
-  | { readonly kind: 'chunk'; readonly chunk: number; readonly digest: string; readonly bytes: Uint8Array };
+  /** The memory is held for the reader; one that does not release it may keep the bytes. */
+  | { readonly kind: 'chunk'; readonly chunk: number; readonly digest: string; readonly memory: ChunkMemory };
 
 export interface OpenRelayOptions {
   /** `unchecked`: left by another process; `proven`: checked by this one. */
@@ -52,7 +54,7 @@ export class RelayObject {
   readonly #digestFile: FileHandle;
   readonly #digests: (string | undefined)[];
   readonly #isPresent: Uint8Array;
-  readonly #recent = new Map<number, Uint8Array>();
+  readonly #recent = new Map<number, ChunkMemory>();
   #presentCount = 0;
   /** The digests themselves are proven: a chunk with another one is wrong, whoever sends it. */
   #areDigestsProven = false;
@@ -62,8 +64,11 @@ export class RelayObject {
   #isClosed = false;
   #changed = Promise.withResolvers<void>();
   #aliveCount = 0;
-  /** Undefined where nothing says what the whole should be. */
-  readonly #hash: ObjectHash | undefined;
+  readonly #digestsToKeep = new Map<number, string>();
+  /** Never rejects. */
+  #digestsKept: Promise<void> = Promise.resolve();
+  /** Undefined where nothing says what the whole should be, and where the digest of the one chunk says it. */
+  #hash: ObjectHash | undefined;
   /** Counts how often the hash began anew. */
   #hashRound = 0;
   #hashedChunks = 0;
@@ -90,7 +95,8 @@ export class RelayObject {
   static async open(facts: ObjectFacts, place: ObjectPlace, options: OpenRelayOptions): Promise<RelayObject> {
     try {
       const { leftover } = options;
-      const hash = leftover === 'proven' || facts.checksum === undefined ? undefined : await ObjectHash.create();
+      const isHashed = leftover !== 'proven' && facts.checksum !== undefined && facts.sizeBytes > CHUNK_BYTES;
+      const hash = isHashed ? await ObjectHash.take() : undefined;
       for (const path of Object.values<string>({ ...place })) await mkdir(dirname(path), { recursive: true });
       const data = leftover === 'none' ? await open(place.growingPath, 'w+') : await openLeftover(place);
       try {
@@ -143,22 +149,22 @@ export class RelayObject {
   /** Takes a chunk in. `damaged`: the bytes are not what the digest, or an earlier proof, says; nothing changed. */
   async write(
     chunk: number,
-    part: { readonly digest: string; readonly bytes: Uint8Array },
+    part: { readonly digest: string; readonly memory: ChunkMemory },
   ): Promise<'written' | 'damaged'> {
-    const { digest, bytes } = part;
+    const { digest, memory } = part;
+    const { bytes } = memory;
     if (bytes.byteLength !== chunkSizeOf(this.facts.sizeBytes, chunk) || chunkDigest(bytes) !== digest)
       return 'damaged';
     if (this.#areDigestsProven && this.#digests[chunk] !== digest) return 'damaged';
     if (this.has(chunk)) return 'written';
     try {
       await writeAll(this.#data, bytes, chunk * CHUNK_BYTES);
-      await writeAll(this.#digestFile, Buffer.from(digest, 'hex'), chunk * DIGEST_BYTES);
     } catch (error) {
       throw relayFailure(this.facts.key, this.#place.growingPath, error);
     }
     this.#digests[chunk] = digest;
-    this.#recent.set(chunk, bytes);
-    if (this.#recent.size > RECENT_CHUNKS) this.#recent.delete(this.#recent.keys().next().value ?? chunk);
+    this.#keepDigest(chunk, digest);
+    this.#remember(chunk, memory);
     this.#setPresent(chunk, true);
     this.#advanceHash();
     this.#notify();
@@ -178,6 +184,10 @@ export class RelayObject {
   async seal(): Promise<'complete' | 'missing' | 'mismatch'> {
     if (this.#isComplete) return 'complete';
     if (this.#presentCount < this.chunkCount) return 'missing';
+    if (!this.#areDigestsProven && this.#hash === undefined && this.chunkCount === 1) {
+      const { checksum } = this.facts;
+      if (checksum !== undefined && checksum !== this.#digests[0]) return 'mismatch';
+    }
     if (!this.#areDigestsProven && this.#hash !== undefined) {
       while (this.#hashedChunks < this.chunkCount) {
         this.#advanceHash();
@@ -198,6 +208,8 @@ export class RelayObject {
     }
     this.#areDigestsProven = true;
     this.#isComplete = true;
+    // A killed process's successor finds all of it.
+    await this.#digestsKept;
     this.#notify();
     return 'complete';
   }
@@ -205,7 +217,7 @@ export class RelayObject {
   /** Forgets chunks that are damaged or not those of the object. */
   drop(chunks: Iterable<number>): void {
     for (const chunk of chunks) {
-      this.#recent.delete(chunk);
+      this.#forget(chunk);
       if (!this.has(chunk)) continue;
       this.#setPresent(chunk, false);
       if (!this.#areDigestsProven) this.#digests[chunk] = undefined;
@@ -246,10 +258,10 @@ export class RelayObject {
     for (let chunk = start; chunk < end;) {
       this.#throwIfEnded(signal, failuresBefore);
       if (this.has(chunk)) {
-        const bytes = await this.#read(chunk);
+        const memory = this.#recent.get(chunk)?.hold() ?? (await this.#read(chunk));
         const digest = this.#digests[chunk];
-        if (bytes !== undefined && digest !== undefined) {
-          yield { kind: 'chunk', chunk, digest, bytes };
+        if (memory !== undefined && digest !== undefined) {
+          yield { kind: 'chunk', chunk, digest, memory };
           chunk += 1;
           aliveSeen = this.#aliveCount;
         }
@@ -279,16 +291,21 @@ export class RelayObject {
     this.#notify();
     await this.leftoverChecked;
     await this.#hashing;
+    await this.#digestsKept;
+    for (const chunk of [...this.#recent.keys()]) this.#forget(chunk);
+    if (this.#hash !== undefined) ObjectHash.giveBack(this.#hash);
+    this.#hash = undefined;
     await this.#data.close();
     await this.#digestFile.close();
   }
 
   /** Undefined when the disk has other bytes than were written: the chunk is dropped and asked for again. */
-  async #read(chunk: number): Promise<Uint8Array | undefined> {
+  async #read(chunk: number): Promise<ChunkMemory | undefined> {
     const recent = this.#recent.get(chunk);
-    if (recent !== undefined) return recent;
-    const bytes = await this.#readFromDisk(chunk);
-    if (bytes !== undefined && chunkDigest(bytes) === this.#digests[chunk]) return bytes;
+    if (recent !== undefined) return recent.hold();
+    const memory = await this.#readFromDisk(chunk);
+    if (memory !== undefined && chunkDigest(memory.bytes) === this.#digests[chunk]) return memory;
+    memory?.release();
     if (this.has(chunk)) {
       this.drop([chunk]);
       this.#onDamage(this, chunk);
@@ -296,8 +313,9 @@ export class RelayObject {
     return undefined;
   }
 
-  async #readFromDisk(chunk: number): Promise<Uint8Array | undefined> {
-    const bytes = Buffer.allocUnsafeSlow(chunkSizeOf(this.facts.sizeBytes, chunk));
+  async #readFromDisk(chunk: number): Promise<ChunkMemory | undefined> {
+    const memory = ChunkMemory.take(chunkSizeOf(this.facts.sizeBytes, chunk));
+    const { bytes } = memory;
     let filled = 0;
     try {
       while (filled < bytes.byteLength) {
@@ -313,21 +331,21 @@ export class RelayObject {
     } catch (error) {
       throw relayFailure(this.facts.key, this.#place.growingPath, error);
     }
-    return bytes;
+    return memory;
   }
 
   async #checkLeftover(): Promise<void> {
     for (let chunk = 0; chunk < this.chunkCount && !this.#isClosed; chunk++) {
       const digest = this.#digests[chunk];
       if (digest === undefined) continue;
-      const bytes = await this.#readFromDisk(chunk).catch(() => undefined);
-      if (bytes !== undefined && chunkDigest(bytes) === digest) {
+      const memory = await this.#readFromDisk(chunk).catch(() => undefined);
+      if (memory !== undefined && chunkDigest(memory.bytes) === digest) {
         this.#setPresent(chunk, true);
-        this.#recent.set(chunk, bytes);
-        if (this.#recent.size > RECENT_CHUNKS) this.#recent.delete(this.#recent.keys().next().value ?? chunk);
+        this.#remember(chunk, memory);
         this.#advanceHash();
         this.#notify();
       } else this.#digests[chunk] = undefined;
+      memory?.release();
     }
   }
 
@@ -337,7 +355,7 @@ export class RelayObject {
     const next = this.#recent.get(this.#hashedChunks);
     if (next !== undefined && this.has(this.#hashedChunks)) {
       // The usual case, without a task: the chunk that just came is the next one.
-      this.#hash.update(next);
+      this.#hash.update(next.bytes);
       this.#hashedChunks += 1;
       if (!this.has(this.#hashedChunks)) return;
     } else if (!this.has(this.#hashedChunks)) return;
@@ -349,11 +367,14 @@ export class RelayObject {
   async #catchUpHash(): Promise<void> {
     const round = this.#hashRound;
     while (this.has(this.#hashedChunks) && !this.#isClosed) {
-      const bytes = await this.#read(this.#hashedChunks).catch(() => undefined);
+      const memory = await this.#read(this.#hashedChunks).catch(() => undefined);
       // Chunks were dropped meanwhile: the hash began anew.
-      if (bytes === undefined || round !== this.#hashRound) return;
-      this.#hash?.update(bytes);
-      this.#hashedChunks += 1;
+      if (memory !== undefined && round === this.#hashRound) {
+        this.#hash?.update(memory.bytes);
+        this.#hashedChunks += 1;
+      }
+      memory?.release();
+      if (memory === undefined || round !== this.#hashRound) return;
     }
   }
 
@@ -361,6 +382,43 @@ export class RelayObject {
     this.#hash?.reset();
     this.#hashRound += 1;
     this.#hashedChunks = 0;
+  }
+
+  /** For readers close behind the writer. */
+  #remember(chunk: number, memory: ChunkMemory): void {
+    if (this.#isClosed) return;
+    this.#forget(chunk);
+    this.#recent.set(chunk, memory.hold());
+    if (this.#recent.size > RECENT_CHUNKS) this.#forget(this.#recent.keys().next().value ?? chunk);
+  }
+
+  #forget(chunk: number): void {
+    this.#recent.get(chunk)?.release();
+    this.#recent.delete(chunk);
+  }
+
+  /** Digests only spare a process that comes after a crash some bytes: they are written behind, many at a time. */
+  #keepDigest(chunk: number, digest: string): void {
+    this.#digestsToKeep.set(chunk, digest);
+    if (this.#digestsToKeep.size > 1) return;
+    this.#digestsKept = this.#digestsKept.then(async () => this.#writeDigests());
+  }
+
+  async #writeDigests(): Promise<void> {
+    const batch = [...this.#digestsToKeep].sort(([one], [other]) => one - other);
+    this.#digestsToKeep.clear();
+    try {
+      for (let from = 0; from < batch.length;) {
+        const [first = 0] = batch[from] ?? [];
+        let to = from + 1;
+        while (batch[to]?.[0] === first + to - from) to += 1;
+        const run = batch.slice(from, to).map(([, digest]) => digest);
+        await writeAll(this.#digestFile, Buffer.from(run.join(''), 'hex'), first * DIGEST_BYTES);
+        from = to;
+      }
+    } catch {
+      // A chunk without its digest is fetched again by the next process.
+    }
   }
 
   #setPresent(chunk: number, isPresent: boolean): void {

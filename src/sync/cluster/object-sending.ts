@@ -36,13 +36,17 @@ export async function sendObject(
       let isTaken: boolean;
       if (part.kind === 'alive') isTaken = response.write(ALIVE_FRAME);
       else {
+        const { memory, digest } = part;
         response.cork();
-        response.write(frameHeader(part.bytes.byteLength, part.digest));
-        isTaken = response.write(part.bytes);
+        response.write(frameHeader(memory.bytes.byteLength, digest));
+        isTaken = response.write(memory.bytes, (error) => {
+          // After an error nobody knows whether the socket still reads from it.
+          if (error === null || error === undefined) memory.release();
+        });
         response.uncork();
       }
       if (!isTaken) await drained(response, stallMs, signal);
-      if (part.kind === 'chunk') onSent?.(part.bytes.byteLength);
+      if (part.kind === 'chunk') onSent?.(part.memory.bytes.byteLength);
     }
     response.end();
   } catch {
