@@ -18,8 +18,6 @@ import { formatIdentity, formatIndex, INDEX_FILE, LATEST_POINTER } from '../sync
 import { startControllerServer, type ControllerServer, type ControllerServerOptions } from './controller-server.ts';
 import { startControlServer, type ControlServer } from './service/control-server.ts';
 
-const TOKEN = 'a-secret-of-the-fleet-under-test';
-
 /** Bytes that no compression and no mistake in order leaves as they are. */
 export function noise(seed: number, sizeBytes: number): Buffer {
   const random = createRandom(seed);

@@ -173,7 +173,9 @@ export function describeWeightStore(
           (writer % 2 === 0 ? opened.store : opened.other).putObject('run/a', bodyOf(bytes)),
         ),
       );
-      expect(results.toSorted()).toEqual(['created', 'identical', 'identical', 'identical']);
+      // Who completes an upload that another one completed first finds its bytes there; at most one can say that it made them.
+      expect(results.filter((result) => result !== 'identical').length).toBeLessThanOrEqual(1);
+      expect(results).not.toContain('different');
       expect(Buffer.compare((await readWhole(opened.store, 'run/a')) ?? Buffer.alloc(0), bytes)).toBe(0);
     });
 

@@ -57,7 +57,7 @@ export interface WeightStore extends ObjectSource {
   /** Where the store is, for messages: a folder, or `s3://bucket/prefix`. */
   readonly location: string;
   /**
-   * Creates the object if its key is free. `identical`: it already holds exactly these bytes (a retry of the same upload);
+   * Creates the object if its key is free. `identical`: it already holds exactly these bytes (a retry, or another writer of them);
    * `different`: the key is taken by other bytes, which stay.
    */
   putObject(key: string, body: ObjectBody, options?: CallOptions): Promise<'created' | 'identical' | 'different'>;
