@@ -1,6 +1,6 @@
 /**
- * What router and recorder cost, as ratios within one run: streams a second of the router's relay against a proxy written with
- * fetch, and latency and requests a second of a hosted session (router and recorder together) against the bare replica. Everything
+ * What router and recorder cost, as ratios within one run: streams a second of the router's relay against two proxies on fetch (by
+ * hand, as most are written: the reference of the bound, as no framework's cost counts for us there; and hono's), and latency and requests a second of a hosted session (router and recorder together) against the bare replica. Everything
  * alternates, so that a machine that is busy slows all sides alike. Run: npm run bench:proxy [-- --quick] [-- --no-replica].
  */
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -62,7 +62,8 @@ async function streamsOf(service: ServiceProcess, count: number): Promise<Measur
 async function relayAgainstFetch(stepMs: number): Promise<void> {
   await using replica = await ServiceProcess.start('stand-in-process.ts', [String(stepMs)]);
   const { url, controlUrl = '' } = replica.address;
-  await using fetchProxy = await ServiceProcess.start('fetch-proxy.ts', [url]);
+  await using fetchProxy = await ServiceProcess.start('plain-fetch-proxy.ts', [url]);
+  await using honoProxy = await ServiceProcess.start('fetch-proxy.ts', [url]);
   await using router = await ServiceProcess.start('../../bin/hone.js', [
     'serve',
     'router',
@@ -70,7 +71,7 @@ async function relayAgainstFetch(stepMs: number): Promise<void> {
     '--replica',
     `${url},${controlUrl}`,
   ]);
-  const services = { bare: replica, router, fetch: fetchProxy };
+  const services = { bare: replica, router, fetch: fetchProxy, hono: honoProxy };
   const streams = stepMs === 0 ? STREAMS_A_ROUND : STREAMS_AT_ONCE * 2;
   for (const service of Object.values(services)) await streamsOf(service, 64);
   const rounds: Record<keyof typeof services, Measured>[] = [];
@@ -79,21 +80,25 @@ async function relayAgainstFetch(stepMs: number): Promise<void> {
       bare: await streamsOf(services.bare, streams),
       router: await streamsOf(services.router, streams),
       fetch: await streamsOf(services.fetch, streams),
+      hono: await streamsOf(services.hono, streams),
     });
   const rate = (name: keyof typeof services): number => median(rounds.map((round) => round[name].streamsPerSecond));
   const cpu = (name: keyof typeof services): number => median(rounds.map((round) => round[name].cpuMsPerStream));
-  const ratio = median(rounds.map((round) => round.router.streamsPerSecond / round.fetch.streamsPerSecond));
+  const ratio = (name: 'fetch' | 'hono'): string =>
+    median(rounds.map((round) => round.router.streamsPerSecond / round[name].streamsPerSecond)).toFixed(2);
+  const line = (label: string, name: keyof typeof services): void =>
+    print(`  ${label} ${rate(name).toFixed(0)} streams/s, ${cpu(name).toFixed(2)} ms of processor a stream`);
   print(
     `Streams of ${EVENTS} events, ${STREAMS_AT_ONCE} at once, stand-in replica ${stepMs === 0 ? 'at full speed' : `with decode steps of ${stepMs} ms`}; medians of ${ROUNDS} rounds`,
   );
-  print(`  bare replica   ${rate('bare').toFixed(0)} streams/s`);
-  print(
-    `  router's relay ${rate('router').toFixed(0)} streams/s, ${cpu('router').toFixed(2)} ms of processor a stream`,
-  );
-  print(`  fetch proxy    ${rate('fetch').toFixed(0)} streams/s, ${cpu('fetch').toFixed(2)} ms of processor a stream`);
-  print(
-    `  relay / fetch  ${ratio.toFixed(2)} x streams/s, ${(cpu('fetch') / cpu('router')).toFixed(2)} x streams a processor`,
-  );
+  print(`  bare replica      ${rate('bare').toFixed(0)} streams/s`);
+  line('router’s relay   ', 'router');
+  line('plain fetch proxy', 'fetch');
+  line('hono fetch proxy ', 'hono');
+  for (const name of ['fetch', 'hono'] as const)
+    print(
+      `  relay / ${name.padEnd(5)}    ${ratio(name)} x streams/s, ${(cpu(name) / cpu('router')).toFixed(2)} x streams a processor${name === 'fetch' ? ' (the bound’s reference)' : ''}`,
+    );
 }
 
 interface Pairs {

@@ -5,12 +5,14 @@
  */
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
 import { errorBody, listen } from '../service/control-server.ts';
 import { decodeGenerateRequest } from '../wire/generate-request.ts';
 import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
 import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
+
 import type { AnswerHeaders, AnswerReceiver, GenerateInFlight } from './generate-transport.ts';
 import type { Relay } from './relay.ts';
 import type { Access, SessionSecrets } from './session-secrets.ts';
@@ -167,60 +169,67 @@ class DataRoutes {
 }
 
 /**
- * A relayed answer on its way into an HTTP response. Pieces that came in one read of the replica's socket go out in one write: a
- * frame and a system call for all of them, and no wait for any.
+ * A relayed answer on its way into an HTTP response. Frames of chunks go to the socket as they came from the replica's, past
+ * node's own framing, which writes the head before them and the last chunk behind them.
  */
 class ResponseReceiver implements AnswerReceiver {
   readonly #response: ServerResponse;
-  #pieces: Buffer[] = [];
+  /** Where frames are written; undefined where the answer waits behind another one, or its client takes no chunks. */
+  #socket: Socket | undefined;
+  #hasFrames = false;
 
   constructor(response: ServerResponse) {
     this.#response = response;
   }
 
   attach(inFlight: GenerateInFlight): void {
-    this.#response.on('drain', () => inFlight.resume());
+    const resume = (): void => inFlight.resume();
+    const { socket } = this.#response;
+    this.#response.on('drain', resume);
+    if (socket === null) return;
+    socket.on('drain', resume);
+    this.#response.once('close', () => socket.off('drain', resume));
   }
 
   onStart(status: number, { contentType, replica, retryAfterSeconds }: AnswerHeaders): void {
     const headers = ['content-type', contentType, 'cache-control', 'no-cache'];
     if (replica !== undefined) headers.push(REPLICA_HEADER, replica);
     if (retryAfterSeconds !== undefined) headers.push('retry-after', String(retryAfterSeconds));
-    this.#response.writeHead(status, headers);
+    const response = this.#response;
+    response.writeHead(status, headers);
+    if (response.chunkedEncoding && response.socket !== null && response.writableLength === 0)
+      this.#socket = response.socket;
+  }
+
+  get takesFrames(): boolean {
+    return this.#socket !== undefined;
   }
 
   onData(chunk: Buffer): boolean {
-    if (this.#pieces.push(chunk) === 1) process.nextTick(flush, this);
-    return !this.#response.writableNeedDrain;
+    return this.#response.write(chunk);
+  }
+
+  onFrames(frames: Buffer, isLast: boolean): boolean {
+    const socket = this.#socket;
+    if (socket === undefined || socket.destroyed) return true;
+    const isWhole = !isLast && this.#hasFrames;
+    // One system call for the head, the frames and the last chunk, whichever of them go out now. `end` uncorks.
+    if (!isWhole) socket.cork();
+    if (!this.#hasFrames) this.#response.flushHeaders();
+    this.#hasFrames = true;
+    const isDrained = socket.write(frames);
+    if (!isWhole && !isLast) socket.uncork();
+    return isDrained;
   }
 
   onEnd(): void {
-    const rest = this.#takePieces();
-    if (rest === undefined) this.#response.end();
-    else this.#response.end(rest);
+    this.#response.end();
   }
 
   /** A half answer must not look whole: the connection is broken off, behind what came. */
   onError(): void {
-    this.flush();
     this.#response.destroy();
   }
-
-  flush(): void {
-    const bytes = this.#takePieces();
-    if (bytes !== undefined && !this.#response.destroyed) this.#response.write(bytes);
-  }
-
-  #takePieces(): Buffer | undefined {
-    const pieces = this.#pieces;
-    if (pieces.length === 0) return undefined;
-    this.#pieces = [];
-    return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
-  }
-}
-
-function flush(receiver: ResponseReceiver): void {
-  receiver.flush();
 }
 
 function sendJson(response: ServerResponse, status: number, body: object): void {

@@ -22,6 +22,13 @@ export interface AnswerReceiver {
   onStart(status: number, headers: AnswerHeaders): void;
   /** False = no more until `resume`. */
   onData(chunk: Buffer): boolean;
+  /**
+   * Where there is one and `takesFrames` holds, data comes here instead: with the frames of HTTP's chunks around it as they came,
+   * cut anywhere, and without the last chunk, which `onEnd` stands for. `isLast` = `onEnd` follows at once.
+   */
+  onFrames?(frames: Buffer, isLast: boolean): boolean;
+  /** Asked after `onStart`. */
+  readonly takesFrames?: boolean;
   onEnd(): void;
   /** The answer was cut, or never began. */
   onError(error: Error): void;

@@ -4,12 +4,6 @@
  * unnoticed, a bounded number of times; once a byte went out the answer is this replica's to its end, or is cut; whoever asked and
  * went away leaves nothing running behind.
  */
-import type { IncomingHttpHeaders } from 'node:http';
-
-import { Pool } from 'undici';
-import type { Dispatcher } from 'undici';
-
-import { HoneError } from '../../domain/errors.ts';
 import { errorBody } from '../service/control-server.ts';
 import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
 import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
@@ -20,6 +14,9 @@ import type { ReplicaEntry, ReplicaRegistry } from './replica-registry.ts';
 import { chooseRoute } from './route-choice.ts';
 import type { RouteCandidate } from './route-choice.ts';
 import { SessionAffinity } from './session-affinity.ts';
+import type { ResponseHead } from './response-head.ts';
+import { UpstreamPool } from './upstream-pool.ts';
+import type { BodyPiece, UpstreamExchange, UpstreamReceiver } from './upstream-pool.ts';
 
 export interface RelayOptions {
   readonly registry: ReplicaRegistry;
@@ -69,7 +66,7 @@ interface Refusal {
 }
 
 interface ReplicaConnection {
-  readonly pool: Pool;
+  readonly pool: UpstreamPool;
   readonly path: string;
 }
 
@@ -107,9 +104,7 @@ export class Relay {
     let connection = this.#connections.get(url);
     if (connection === undefined) {
       const { origin, pathname } = new URL(url);
-      // Requests are one write each; Nagle would hold their last segment back until the replica acknowledged the ones before.
-      const connect = { noDelay: true, timeout: 5_000 };
-      const pool = new Pool(origin, { pipelining: 1, connect, allowH2: false });
+      const pool = new UpstreamPool({ origin, now: this.#options.now });
       connection = { pool, path: `${pathname.replace(/\/$/u, '')}${GENERATE_PATH}` };
       this.#connections.set(url, connection);
     }
@@ -117,10 +112,10 @@ export class Relay {
   }
 
   /** Ends the connections to a replica that nobody sends to any more. */
-  async forget(url: string): Promise<void> {
+  forget(url: string): void {
     const connection = this.#connections.get(url);
     this.#connections.delete(url);
-    await connection?.pool.destroy();
+    connection?.pool.destroy();
   }
 
   began(attempt: Attempt): void {
@@ -143,6 +138,7 @@ export class Relay {
   /** Gives up what a dead replica, or one that was forgotten, has not answered for a while. Call it now and then. */
   sweep(): void {
     const { registry, now } = this.#options;
+    for (const { pool } of this.#connections.values()) pool.sweep();
     for (const [id, attempts] of this.#attempts) {
       const state = registry.get(id)?.health.state ?? 'DEAD';
       if (state !== 'DEAD' && state !== 'RETIRED') continue;
@@ -153,11 +149,11 @@ export class Relay {
   }
 
   /** Cuts what is under way. */
-  async close(): Promise<void> {
+  close(): void {
     this.#isClosed = true;
     for (const attempts of this.#attempts.values())
       for (const attempt of attempts) attempt.giveUp(new Error('the router closes'));
-    await Promise.all(Array.from(this.#connections.values(), ({ pool }) => pool.destroy()));
+    for (const { pool } of this.#connections.values()) pool.destroy();
   }
 }
 
@@ -253,9 +249,17 @@ class RelayedRequest implements GenerateInFlight {
     this.#parts.receiver.onStart(200, headers);
   }
 
-  onData(chunk: Buffer): boolean {
-    this.#bytes += chunk.length;
-    return this.#parts.receiver.onData(chunk);
+  get takesFrames(): boolean {
+    return this.#parts.receiver.takesFrames === true;
+  }
+
+  onPiece({ bytes, isChunked, payloadBytes, isLast }: BodyPiece, payload: readonly Buffer[]): boolean {
+    this.#bytes += payloadBytes;
+    const { receiver } = this.#parts;
+    if (isChunked && receiver.takesFrames === true && receiver.onFrames !== undefined)
+      return receiver.onFrames(bytes, isLast);
+    const [only] = payload;
+    return receiver.onData(payload.length === 1 && only !== undefined ? only : Buffer.concat(payload));
   }
 
   onWhole(): void {
@@ -330,15 +334,17 @@ class RelayedRequest implements GenerateInFlight {
   }
 }
 
-/** One try at one replica: what undici tells of it, turned into what it means. */
-class Attempt implements Dispatcher.DispatchHandler {
+/** One try at one replica: what comes of it, turned into what it means. */
+class Attempt implements UpstreamReceiver {
   readonly entry: ReplicaEntry;
   readonly #relay: Relay;
   readonly #request: RelayedRequest;
-  #controller: Dispatcher.DispatchController | undefined;
-  #headers: AnswerHeaders | undefined;
+  #exchange: UpstreamExchange | undefined;
+  #head: ResponseHead | undefined;
   /** An answer other than 200, collected. */
   #refused: { readonly status: number; readonly chunks: Buffer[]; bytes: number } | undefined;
+  /** The size of the first chunk, while none of the chunk has come. */
+  #beginning: Buffer | undefined;
   #hasData = false;
   #isOver = false;
   #chunks = 0;
@@ -362,21 +368,12 @@ class Attempt implements Dispatcher.DispatchHandler {
     const { token, firstByteTimeoutMs = 120_000, stallTimeoutMs = 60_000 } = this.#relay.options;
     this.#relay.began(this);
     const { pool, path } = this.#relay.connection(this.entry.description.url);
-    pool.dispatch(
-      {
-        method: 'POST',
-        path,
-        headers: {
-          'content-type': 'application/json',
-          [REQUEST_ID_HEADER]: requestId,
-          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-        },
-        body,
-        headersTimeout: firstByteTimeoutMs,
-        bodyTimeout: stallTimeoutMs,
-      },
-      this,
-    );
+    const headers = new Map([
+      ['content-type', 'application/json'],
+      [REQUEST_ID_HEADER, requestId],
+    ]);
+    if (token !== undefined) headers.set('authorization', `Bearer ${token}`);
+    this.#exchange = pool.send({ path, headers, body, firstByteTimeoutMs, stallTimeoutMs }, this);
   }
 
   /** Whoever asked is gone: nothing is told to anybody. */
@@ -384,54 +381,60 @@ class Attempt implements Dispatcher.DispatchHandler {
     if (this.#isOver) return;
     this.#over();
     this.entry.breaker.abandoned();
-    this.#controller?.abort(new HoneError('aborted', 'The client went away.'));
+    this.#exchange?.abort();
   }
 
   /** As if the replica had failed now. */
   giveUp(error: Error): void {
     if (this.#isOver) return;
+    this.#exchange?.abort();
     this.#fail(error);
-    this.#controller?.abort(error);
   }
 
   resume(): void {
-    this.#controller?.resume();
+    this.#exchange?.resume();
   }
 
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller;
-    if (this.#isOver) controller.abort(new HoneError('aborted', 'The client went away.'));
+  get wantsPayload(): boolean {
+    return this.#refused !== undefined || !this.#request.takesFrames;
   }
 
-  onResponseStart(_controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
-    if (this.#isOver) return;
-    const replica = headers[REPLICA_HEADER];
-    this.#headers = {
-      contentType: headers['content-type'] ?? 'text/event-stream',
-      replica: typeof replica === 'string' ? replica : undefined,
-      retryAfterSeconds: readRetryAfter(headers['retry-after']),
-    };
-    if (status !== 200) this.#refused = { status, chunks: [], bytes: 0 };
+  onHead(head: ResponseHead): void {
+    this.#head = head;
+    if (head.status !== 200) this.#refused = { status: head.status, chunks: [], bytes: 0 };
   }
 
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+  onPiece(piece: BodyPiece, payload: readonly Buffer[]): void {
     if (this.#isOver) return;
     this.#chunks += 1;
     if (this.#refused !== undefined) {
-      this.#refused.bytes += chunk.length;
+      this.#refused.bytes += piece.payloadBytes;
       if (this.#refused.bytes > REFUSAL_BYTES) this.giveUp(new Error('a refusal without end'));
-      else this.#refused.chunks.push(chunk);
+      else this.#refused.chunks.push(...payload);
       return;
     }
+    const { bytes } = piece;
     if (!this.#hasData) {
+      const whole = this.#beginning === undefined ? bytes : Buffer.concat([this.#beginning, bytes]);
+      if (piece.payloadBytes === 0) {
+        this.#beginning = whole;
+        return;
+      }
+      this.#beginning = undefined;
       this.#hasData = true;
       this.entry.breaker.succeeded();
-      if (this.#headers !== undefined) this.#request.onFirstByte(this.#headers);
+      this.#request.onFirstByte(answerHeaders(this.#head));
+      this.#pass({ ...piece, bytes: whole }, payload);
+      return;
     }
-    if (!this.#request.onData(chunk)) controller.pause();
+    this.#pass(piece, payload);
   }
 
-  onResponseEnd(): void {
+  #pass(piece: BodyPiece, payload: readonly Buffer[]): void {
+    if (!this.#request.onPiece(piece, payload) && !this.#isOver) this.#exchange?.pause();
+  }
+
+  onEnd(): void {
     if (this.#isOver) return;
     if (this.#refused !== undefined) {
       this.#readRefusal(this.#refused.status, Buffer.concat(this.#refused.chunks));
@@ -443,7 +446,7 @@ class Attempt implements Dispatcher.DispatchHandler {
     }
   }
 
-  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+  onError(error: Error): void {
     if (!this.#isOver) this.#fail(error);
   }
 
@@ -473,7 +476,7 @@ class Attempt implements Dispatcher.DispatchHandler {
   }
 
   #readRefusal(status: number, body: Buffer): void {
-    const headers = this.#headers ?? NO_HEADERS;
+    const headers = answerHeaders(this.#head);
     const answer = { status, headers, body };
     const { registry } = this.#relay.options;
     // Its own token and the fleet's differ: nothing that the client could mend.
@@ -501,6 +504,15 @@ const NO_HEADERS: AnswerHeaders = {
   replica: undefined,
   retryAfterSeconds: undefined,
 };
+
+function answerHeaders(head: ResponseHead | undefined): AnswerHeaders {
+  if (head === undefined) return NO_HEADERS;
+  return {
+    contentType: head.headers.get('content-type') ?? 'text/event-stream',
+    replica: head.headers.get(REPLICA_HEADER),
+    retryAfterSeconds: readRetryAfter(head.headers.get('retry-after')),
+  };
+}
 
 /** The version that a refusal for its version names; undefined where it is another one. */
 export function servedVersion(body: Buffer | string): number | undefined {

@@ -208,7 +208,7 @@ class RouterServer implements Router {
     clearTimeout(this.#timer);
     await this.#ticks;
     await this.#recorder?.close();
-    await this.#relay.close();
+    this.#relay.close();
     await this.#data?.close();
     await this.#control?.close();
     await this.#prober.close();
@@ -381,7 +381,7 @@ class RouterServer implements Router {
     this.#options.log.append({ event: 'replica-state', ...change });
     if (change.to !== 'FORGOTTEN') return;
     const isShared = Array.from(this.#registry.entries()).some(({ description }) => description.url === change.url);
-    if (!isShared) void this.#relay.forget(change.url);
+    if (!isShared) this.#relay.forget(change.url);
   }
 
   #reported(report: RelayReport): void {
