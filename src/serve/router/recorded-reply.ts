@@ -1,13 +1,14 @@
 /**
  * A reply while it is drawn, whoever draws it: every token with its log-probability, kept row and version, in the order of the
  * draws. Invariants: a position is written once and told once; versions never go back; what is not whole is refused before any
- * of it is written.
+ * of it is written. Where kept sets come by the store, rows are there only once the reply is whole: then nothing is told before
+ * `complete`, and what was drawn in vain is dropped by `clear`, so that a position is still told once and with its row.
  */
 import { HoneError } from '../../domain/errors.ts';
 import { policyVersion } from '../../domain/ids.ts';
 import type { PolicyVersion } from '../../domain/ids.ts';
 import type { DrawnToken, Generation, Sampling } from '../../domain/policy.ts';
-import type { VersionSpan } from '../../domain/rollout.ts';
+import type { KeptSets, VersionSpan } from '../../domain/rollout.ts';
 import type { DrawnTokens } from '../wire/event-reader.ts';
 
 export class RecordedReply {
@@ -18,8 +19,15 @@ export class RecordedReply {
   readonly #kept: Int32Array[] = [];
   readonly #spans: { version: PolicyVersion; start: number; end: number }[] = [];
   #keptIds = 0;
+  readonly #isKeptApart: boolean;
+  #apart: { readonly id: number; readonly logprob: number; readonly version: PolicyVersion }[] = [];
 
-  constructor(sampling: Sampling, onToken: ((id: number, drawn: DrawnToken) => void) | undefined) {
+  constructor(
+    sampling: Sampling,
+    onToken: ((id: number, drawn: DrawnToken) => void) | undefined,
+    { isKeptApart = false }: { isKeptApart?: boolean } = {},
+  ) {
+    this.#isKeptApart = isKeptApart;
     this.#sampling = sampling;
     this.#onToken = onToken;
   }
@@ -42,6 +50,7 @@ export class RecordedReply {
 
   /** Throws `engine-failed` when the tokens cannot be this reply's next ones; none of them is written then. */
   append({ ids, logprobs, kept, version }: DrawnTokens): void {
+    if (this.#isKeptApart) return this.#appendApart({ ids, logprobs, kept, version });
     if (kept === undefined) throw wrong('its tokens come without kept sets');
     if (version < this.version) throw wrong(`version ${version} drew a token after version ${this.version} did`);
     if (this.length + ids.length > this.#sampling.maxTokens)
@@ -54,6 +63,29 @@ export class RecordedReply {
       const id = ids[index] ?? 0;
       this.#write(id, { logprob, kept: row, version });
     }
+  }
+
+  /** Tokens whose rows are still to come. */
+  get apartLength(): number {
+    return this.#apart.length;
+  }
+
+  /** The rows of all tokens are there: they are written, and told. Throws `engine-failed` when they are not these tokens'. */
+  complete({ ids: keptIds, offsets }: KeptSets): void {
+    const drawn = this.#apart;
+    if (offsets.length !== drawn.length + 1)
+      throw wrong(`${offsets.length - 1} kept sets are stored for ${drawn.length} tokens`);
+    const rows = drawn.map((_, index) => keptIds.slice(offsets[index], offsets[index + 1]));
+    for (const [index, { id }] of drawn.entries())
+      if (rows[index]?.includes(id) !== true) throw wrong(`id ${id} was drawn and is not in its stored kept set`);
+    this.#apart = [];
+    for (const [index, { id, logprob, version }] of drawn.entries())
+      this.#write(id, { logprob, version, kept: rows[index] ?? new Int32Array() });
+  }
+
+  /** Drops tokens whose rows will not come. */
+  clear(): void {
+    this.#apart = [];
   }
 
   /** The tokens so far behind a prompt: what another replica goes on from. */
@@ -81,6 +113,21 @@ export class RecordedReply {
       versions: this.#spans.map((span): VersionSpan => ({ ...span })),
       finish,
     };
+  }
+
+  #appendApart({ ids, logprobs, version }: DrawnTokens): void {
+    const before = this.#apart.at(-1);
+    if (before !== undefined && version < before.version)
+      throw wrong(`version ${version} drew a token after version ${before.version} did`);
+    const { maxTokens, stopIds } = this.#sampling;
+    if (this.#apart.length + ids.length > maxTokens) throw wrong(`it has over ${maxTokens} tokens, which is its limit`);
+    for (const [index, id] of ids.entries()) {
+      const logprob = logprobs[index] ?? Number.NaN;
+      const last = this.#apart.at(-1)?.id;
+      if (last !== undefined && stopIds.includes(last)) throw wrong('it goes on after its stop token');
+      if (!Number.isFinite(logprob)) throw wrong(`token ${this.#apart.length} has the log-probability ${logprob}`);
+      this.#apart.push({ id, logprob, version });
+    }
   }
 
   #write(id: number, drawn: DrawnToken): void {

@@ -9,6 +9,7 @@ import type { HoneErrorCode } from '../../domain/errors.ts';
 import { policyVersion } from '../../domain/ids.ts';
 import type { PolicyVersion } from '../../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../../domain/policy.ts';
+import type { KeptSets } from '../../domain/rollout.ts';
 import { EventReader, decodeTokensEvent } from '../wire/event-reader.ts';
 import { encodeGenerateRequest } from '../wire/generate-request.ts';
 import { GENERATE_STATUS } from '../wire/generate-wire.ts';
@@ -36,7 +37,19 @@ export interface RemotePolicyOptions {
   /** Of this, the version that `version` tells follows the fleet's; 0 = it follows replies alone. */
   readonly refreshEveryMs?: number;
   readonly onEvent?: (event: GenerationResumed) => void;
+  /**
+   * Where kept sets come from; inline when left out. With `store` replicas put a reply's rows into the weight store as one object,
+   * which `load` reads. A reply that is cut has no rows then and starts anew with the same seed, so tokens are told together once
+   * the reply is whole, and an aborted reply has none.
+   */
+  readonly keptSets?: { readonly from: 'store'; readonly load: LoadKeptSets };
 }
+
+/** Reads the object that a reply names, of so many tokens. */
+export type LoadKeptSets = (
+  keptObject: string,
+  options: { readonly tokens: number; readonly signal: AbortSignal },
+) => Promise<KeptSets>;
 
 export interface GenerationResumed {
   readonly event: 'generation-resumed';
@@ -51,7 +64,7 @@ export interface GenerationResumed {
 
 /** How one try ended. */
 type AttemptEnd =
-  | { readonly kind: 'whole'; readonly finish: Generation['finish'] }
+  | { readonly kind: 'whole'; readonly finish: Generation['finish']; readonly keptObject?: string | undefined }
   | { readonly kind: 'aborted' }
   /** Something failed on the way: another try may do better. */
   | { readonly kind: 'cut'; readonly error: HoneError }
@@ -121,7 +134,8 @@ export class RemotePolicy implements Policy {
         { cure: 'Shorten the prompt, or use a model with a longer context.' },
       );
     const { now, deadlineMs = 600_000, mostAttempts = 8 } = this.#options;
-    const reply = new RecordedReply(sampling, request.onToken);
+    const isKeptApart = this.#options.keptSets !== undefined;
+    const reply = new RecordedReply(sampling, request.onToken, { isKeptApart });
     const name = this.#options.newRequestId();
     const untilMs = now() + deadlineMs;
     let fruitless = 0;
@@ -149,13 +163,15 @@ export class RemotePolicy implements Policy {
           });
         },
       });
-      const end = await attempt.run();
+      const drawn = await attempt.run();
+      const end = drawn.kind === 'whole' ? await this.#fetchKept(reply, drawn, { untilMs, signal }) : drawn;
+      reply.clear();
       this.#version = Math.max(this.#version, reply.version);
       if (end.kind === 'whole') return reply.toGeneration(end.finish);
       if (end.kind === 'aborted') return reply.toGeneration('abort');
       if (end.kind === 'refused') throw end.error;
       // The last event alone was lost: the reply is whole all the same.
-      const finish = reply.finish ?? this.#filledContext(tokens.length + reply.length);
+      const finish = isKeptApart ? undefined : (reply.finish ?? this.#filledContext(tokens.length + reply.length));
       if (finish !== undefined) return reply.toGeneration(finish);
       if (reply.length > length) fruitless = waits = 0;
       let delayMs: number;
@@ -182,6 +198,32 @@ export class RemotePolicy implements Policy {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  /** Where the rows of a whole reply come by the store: whole is the reply once they are there. */
+  async #fetchKept(
+    reply: RecordedReply,
+    whole: Extract<AttemptEnd, { kind: 'whole' }>,
+    { untilMs, signal }: { untilMs: number; signal: AbortSignal | undefined },
+  ): Promise<AttemptEnd> {
+    const { keptSets, now } = this.#options;
+    if (keptSets === undefined || reply.apartLength === 0) return whole;
+    const { keptObject } = whole;
+    try {
+      if (keptObject === undefined)
+        throw new HoneError('engine-failed', 'A reply names no object with its kept sets.', {
+          cure: 'Start replicas with --store, or ask for kept sets inline.',
+        });
+      const overdue = AbortSignal.timeout(Math.max(1, Math.ceil(untilMs - now())));
+      const either = signal === undefined ? overdue : AbortSignal.any([signal, overdue]);
+      reply.complete(await keptSets.load(keptObject, { tokens: reply.apartLength, signal: either }));
+      return whole;
+    } catch (error) {
+      if (isAborted(signal)) return { kind: 'aborted' };
+      const failure =
+        error instanceof HoneError ? error : new HoneError('store-failed', reasonOf(error), { cause: error });
+      return { kind: 'cut', error: failure };
+    }
   }
 
   #filledContext(length: number): 'length' | undefined {
@@ -252,6 +294,7 @@ class RemoteAttempt implements AnswerReceiver {
         : { minVersion: policyVersion(Math.max(minVersion ?? 0, reply.version)) }),
       ...(exactVersion === undefined ? {} : { exactVersion }),
       ...(session === undefined ? {} : { session }),
+      ...(options.keptSets === undefined ? {} : { keptSets: 'store' as const }),
     });
     const abort = (): void => this.#end({ kind: 'aborted' });
     signal?.addEventListener('abort', abort, { once: true });
@@ -319,10 +362,10 @@ class RemoteAttempt implements AnswerReceiver {
         return true;
       }
       case 'end':
-        if (event.tokens !== reply.length - this.#lengthBefore)
-          this.#cut(`the stream has ${reply.length - this.#lengthBefore} tokens and should have ${event.tokens}`);
+        if (event.tokens !== this.#drawn)
+          this.#cut(`the stream has ${this.#drawn} tokens and should have ${event.tokens}`);
         else if (event.finish === 'abort') this.#cut('the replica ended the reply before it was whole');
-        else this.#end({ kind: 'whole', finish: event.finish });
+        else this.#end({ kind: 'whole', finish: event.finish, keptObject: event.keptObject });
         return false;
       case 'error':
         this.#end(this.#readError(event.code, event.message));
@@ -331,6 +374,12 @@ class RemoteAttempt implements AnswerReceiver {
         event satisfies never;
         return false;
     }
+  }
+
+  /** Tokens of this try. */
+  get #drawn(): number {
+    const { reply } = this.#parts;
+    return reply.length - this.#lengthBefore + reply.apartLength;
   }
 
   #readError(code: string, message: string): AttemptEnd {
