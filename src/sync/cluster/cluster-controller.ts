@@ -19,13 +19,21 @@ import { writeReplicaLease } from '../replica-leases.ts';
 import { planChain } from '../version-chain.ts';
 import {
   formatIdentity,
+  INDEX_FILE,
   LATEST_POINTER,
   parseIdentity,
   type VersionIdentity,
   type VersionIndex,
 } from '../version-directory.ts';
-import type { WeightStore } from '../store/weight-store.ts';
-import type { Announcement, Heartbeat, HeartbeatReply, MemberProgress, ParentReport } from './cluster-protocol.ts';
+import { readWhole, type WeightStore } from '../store/weight-store.ts';
+import type {
+  Announcement,
+  CarriedObject,
+  Heartbeat,
+  HeartbeatReply,
+  MemberProgress,
+  ParentReport,
+} from './cluster-protocol.ts';
 import { downloadObject } from './object-download.ts';
 import { MemberRegistry, type ClusterMemberRecord, type MemberEvent } from './member-registry.ts';
 import { RelayedObjects, type KnownObject } from './relayed-objects.ts';
@@ -76,6 +84,12 @@ const STATE_FILE = 'cluster.json';
 /** Objects that come from the store at a time, each in several parts. */
 const PARALLEL_OBJECTS = 2;
 const REFUSALS_KEPT = 20;
+/** Bytes of small objects that go with an announcement to each member, and to all members together. */
+const MOST_CARRIED_BYTES = 256 * 1024;
+const MOST_CARRIED_TO_ALL_BYTES = 16 * 2 ** 20;
+const MOST_CARRIED_OBJECTS = 64;
+/** A store that takes longer for a small object does not hold up the announcement. */
+const CARRY_TIMEOUT_MS = 2_000;
 
 export class ClusterController implements AsyncDisposable {
   readonly #options: ClusterControllerOptions;
@@ -203,7 +217,7 @@ export class ClusterController implements AsyncDisposable {
       cluster: this.#options.cluster,
       leaseMs: this.#options.memberLeaseMs,
       parent: this.#parentOf(member.id),
-      announcement: this.#announcement ?? null,
+      announcement: this.#announcement?.serial === heartbeat.heard ? null : (this.#announcement ?? null),
     };
   }
 
@@ -361,7 +375,35 @@ export class ClusterController implements AsyncDisposable {
       this.#runId = identity.runId;
       await this.#keep();
     }
-    this.#announce(version);
+    const objects = this.#announcement?.pointer === version ? [] : await this.#carried(index, signal);
+    this.#announce(version, objects);
+  }
+
+  /** Facts of all that the version needs, and bytes where they are few. What cannot be had now is left to the members' own reads. */
+  async #carried(index: VersionIndex, signal: AbortSignal): Promise<CarriedObject[]> {
+    const version = formatIdentity(index.identity);
+    const files = [INDEX_FILE, ...new Set(index.weightMap.values())].slice(0, MOST_CARRIED_OBJECTS);
+    const within = AbortSignal.any([signal, AbortSignal.timeout(CARRY_TIMEOUT_MS)]);
+    const memberCount = Math.max(1, this.#registry.list().length);
+    let leftBytes = Math.min(MOST_CARRIED_BYTES, MOST_CARRIED_TO_ALL_BYTES / memberCount);
+    const carried = files.map(async (file): Promise<CarriedObject[]> => {
+      const key = `${version}/${file}`;
+      const facts = await this.#objects.facts(key, within).catch(() => undefined);
+      if (facts === undefined) return [];
+      const known = { ...facts, checksum: facts.checksum ?? null };
+      if (facts.sizeBytes === 0 || facts.sizeBytes > leftBytes) return [known];
+      leftBytes -= facts.sizeBytes;
+      try {
+        const [bytes] = await Promise.all([
+          readWhole(this.#objects, key, { signal: within }),
+          this.#objects.fetch(key, within),
+        ]);
+        return bytes === undefined ? [known] : [{ ...known, base64: Buffer.from(bytes).toString('base64') }];
+      } catch {
+        return [known];
+      }
+    });
+    return (await Promise.all(carried)).flat();
   }
 
   /** A pointer is followed when it is readable, of the run that is followed, and not behind what was accepted. */
@@ -387,10 +429,10 @@ export class ClusterController implements AsyncDisposable {
     };
   }
 
-  #announce(pointer: string | null): void {
+  #announce(pointer: string | null, objects: CarriedObject[] = []): void {
     if (this.#announcement !== undefined && this.#announcement.pointer === pointer) return;
     this.#announcements += 1;
-    this.#announcement = { serial: `${this.#bootId}-${this.#announcements}`, pointer };
+    this.#announcement = { serial: `${this.#bootId}-${this.#announcements}`, pointer, objects };
     const announced = this.#announced;
     this.#announced = Promise.withResolvers<void>();
     announced.resolve();
@@ -421,6 +463,11 @@ export class ClusterController implements AsyncDisposable {
     work().catch((error: unknown) => {
       if (this.#stop.signal.aborted) return;
       if (this.#accepted === accepted) this.#isFetched = false;
+      // Either the index or the object is damaged, and nothing tells which: both are read again, and announced anew.
+      if (error instanceof HoneError && error.code === 'checksum-mismatch') {
+        this.#announcement = undefined;
+        void this.#facts.forget(accepted.pointer).catch(() => undefined);
+      }
       this.#onEvent({ event: 'store-retry', what: accepted.pointer, reason: reasonOf(error) });
     });
   }

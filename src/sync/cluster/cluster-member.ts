@@ -24,6 +24,7 @@ import {
   parentReplySchema,
   POINTER_PATH,
   type Announcement,
+  type CarriedObject,
   type Heartbeat,
   type MemberProgress,
   type ParentFault,
@@ -360,6 +361,7 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
       bootId: this.#bootId,
       url: this.#options.peerUrl(),
       ...(this.#parent === undefined ? {} : { parent: this.#parent.id }),
+      ...(this.#announcement === undefined ? {} : { heard: this.#announcement.serial }),
       ...(this.#held === undefined ? {} : { held: this.#held }),
       progress,
       received,
@@ -385,7 +387,7 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
       if (!this.#isControllerKnown)
         this.#options.onEvent?.({ event: 'controller-found', controller: this.#client.url, cluster: reply.cluster });
       this.#isControllerKnown = true;
-      if (reply.announcement !== null) this.#hear(reply.announcement);
+      if (reply.announcement !== null) await this.#hear(reply.announcement);
       return true;
     } catch (error) {
       this.#loseController(error);
@@ -407,7 +409,7 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
           signal: this.#signal,
         });
         failures = 0;
-        if (announcement !== undefined && announcement !== null) this.#hear(announcement);
+        if (announcement !== undefined && announcement !== null) await this.#hear(announcement);
       } catch (error) {
         this.#loseController(error);
         failures += 1;
@@ -416,7 +418,7 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
     }
   }
 
-  #hear(announcement: Announcement): void {
+  async #hear(announcement: Announcement): Promise<void> {
     const before = this.#announcement;
     if (before?.pointer !== undefined && before.pointer !== null) {
       if (announcement.pointer === null || isBehind(announcement.pointer, before.pointer)) {
@@ -426,7 +428,23 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
       }
     }
     this.#announcement = announcement;
+    await Promise.all(announcement.objects.map(async (object) => this.#takeIn(object)));
     if (before === undefined || announcement.pointer !== before.pointer) this.#options.onWake();
+  }
+
+  /** Never rejects: what cannot be kept now is asked for when it is needed. */
+  async #takeIn({ base64, ...facts }: CarriedObject): Promise<void> {
+    const known = { ...facts, checksum: facts.checksum ?? undefined };
+    try {
+      if (base64 === undefined) {
+        this.#objects.know(known);
+        return;
+      }
+      // Not counted: the counts are of what came through the tree.
+      await this.#objects.put(known, Buffer.from(base64, 'base64'));
+    } catch {
+      // A full disk, say: whoever reads the object hears of it.
+    }
   }
 
   #loseController(error: unknown): void {

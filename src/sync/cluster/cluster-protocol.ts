@@ -48,6 +48,8 @@ export const heartbeatSchema = z.strictObject({
   url: z.url(),
   /** The parent that it uses now; null = the controller; absent = none yet. */
   parent: z.string().nullable().optional(),
+  /** Serial of the announcement that was heard last: it is not sent again. */
+  heard: z.string().optional(),
   held: heldSchema.optional(),
   progress: z.array(memberProgressSchema).max(1000),
   /** Keys of objects that are here whole and proven. */
@@ -58,11 +60,23 @@ export type Heartbeat = z.infer<typeof heartbeatSchema>;
 
 const parentSchema = z.strictObject({ id: z.string(), url: z.url() }).nullable();
 
+/** What the controller knows of an object that the announced version needs, with its bytes where they are few. */
+const carriedObjectSchema = z.strictObject({
+  key: z.string(),
+  sizeBytes: count,
+  checksum: z.string().nullable(),
+  modifiedMs: z.number(),
+  base64: z.string().optional(),
+});
+export type CarriedObject = z.infer<typeof carriedObjectSchema>;
+
 export const announcementSchema = z.strictObject({
   /** Changes with every announcement and every start of the controller. */
   serial: z.string(),
   /** Text of the store's pointer, such as `my-run/weight_v000007`; null while nothing is published. */
   pointer: z.string().nullable(),
+  /** The version's index and files, so that a small one needs no further round trip. */
+  objects: z.array(carriedObjectSchema),
 });
 export type Announcement = z.infer<typeof announcementSchema>;
 

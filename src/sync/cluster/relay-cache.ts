@@ -8,7 +8,7 @@ import { dirname, join, sep } from 'node:path';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
 import { checkStoreKey } from '../store/weight-store.ts';
-import { chunkCountOf, DIGEST_BYTES } from './chunk-digest.ts';
+import { chunkCountOf, DIGEST_BYTES, prepareDigests } from './chunk-digest.ts';
 import { RelayObject, removePlace, type ObjectFacts, type ObjectPlace } from './object-relay.ts';
 
 export interface RelayCacheOptions {
@@ -43,6 +43,7 @@ export class RelayCache {
 
   static async open(options: RelayCacheOptions): Promise<RelayCache> {
     const cache = new RelayCache(options);
+    await prepareDigests();
     try {
       await cache.#takeOver();
     } catch (error) {
@@ -115,6 +116,15 @@ export class RelayCache {
   markProven(object: RelayObject): void {
     const entry = this.#entries.get(object.facts.key);
     if (entry !== undefined) entry.isProven = object.isComplete;
+  }
+
+  /** Forgets an object that turned out not to be what it should; false while somebody uses it. */
+  async discard(key: string): Promise<boolean> {
+    const entry = this.#entries.get(key);
+    if (entry === undefined) return true;
+    if (entry.users > 0) return false;
+    await this.#remove(key);
+    return true;
   }
 
   localPath(key: string): string | undefined {

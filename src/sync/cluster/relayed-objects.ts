@@ -7,6 +7,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { HoneError } from '../../domain/errors.ts';
 import { checkStoreKey, type ObjectSource } from '../store/weight-store.ts';
+import { chunkDigest } from './chunk-digest.ts';
+import { ChunkMemory } from './chunk-memory.ts';
 import { parseObjectPath, type ObjectRequest } from './cluster-protocol.ts';
 import { readRelayed } from './object-reading.ts';
 import type { ObjectFacts, RelayObject } from './object-relay.ts';
@@ -95,6 +97,47 @@ export class RelayedObjects implements Pick<ObjectSource, 'readObject' | 'localP
     if (facts !== undefined) this.#known.set(key, facts);
     if (this.#known.size > KNOWN_OBJECTS) this.#known.delete(this.#known.keys().next().value ?? '');
     return facts;
+  }
+
+  /** Takes the word of whoever vouches for these facts. */
+  know(facts: KnownObject): void {
+    checkStoreKey(facts.key);
+    this.#known.set(facts.key, facts);
+  }
+
+  /** Takes in an object of one chunk whose bytes came with its facts; what lies here with other bytes gives way. False: they do not fit. */
+  async put(facts: KnownObject, bytes: Uint8Array): Promise<boolean> {
+    const { key, sizeBytes, checksum } = facts;
+    const digest = chunkDigest(bytes);
+    if (bytes.byteLength !== sizeBytes || (checksum !== undefined && checksum !== digest)) return false;
+    this.know(facts);
+    const held = await this.#cache.use(facts);
+    const isOther = held.isComplete && held.digestOf(0) !== digest;
+    if (isOther) {
+      await this.#cache.release(held);
+      if (!(await this.#cache.discard(key))) return false;
+    }
+    const object = isOther ? await this.#cache.use(facts) : held;
+    try {
+      if (object.isComplete || object.chunkCount !== 1) return object.isComplete;
+      await object.leftoverChecked;
+      object.adoptProvenDigests([digest]);
+      await object.write(0, { digest, memory: ChunkMemory.of(bytes) });
+      if ((await object.seal()) !== 'complete') return false;
+      this.#cache.markProven(object);
+      this.#options.onComplete(facts);
+      return true;
+    } finally {
+      await this.#cache.release(object);
+    }
+  }
+
+  /** Forgets an object that turned out not to be what it should, so that it is read again. */
+  async discard(key: string): Promise<void> {
+    this.#known.delete(key);
+    // Whoever read it may have its last chunk before the filling has let go of it.
+    await this.#fills.get(key);
+    await this.#cache.discard(key);
   }
 
   /** Resolves when the object is here, whole and proven; undefined when there is none. */

@@ -10,7 +10,7 @@ import type { KnownObject } from './relayed-objects.ts';
 export interface StoreFactsOptions {
   readonly store: Pick<ObjectSource, 'statObject'>;
   /** Indexes are read through it: from the cache where they are there. */
-  readonly objects: () => Pick<ObjectSource, 'readObject'>;
+  readonly objects: () => Pick<ObjectSource, 'readObject'> & { discard(key: string): Promise<void> };
   /** Size of an object that an earlier process began to fetch. */
   readonly cachedSize: (key: string) => number | undefined;
 }
@@ -29,10 +29,27 @@ export class StoreFacts {
   async index(version: string, signal: AbortSignal): Promise<VersionIndex> {
     const known = this.#indexes.get(version);
     if (known !== undefined) return known;
-    const index = await readIndex(this.#options.objects(), parseIdentity(version, version), { signal });
+    const objects = this.#options.objects();
+    let index: VersionIndex;
+    try {
+      index = await readIndex(objects, parseIdentity(version, version), { signal });
+    } catch (error) {
+      // No checksum speaks for an index: one that was damaged on its way must not stay in the cache.
+      await objects.discard(`${version}/${INDEX_FILE}`);
+      throw error;
+    }
     this.#indexes.set(version, index);
     if (this.#indexes.size > KEPT_INDEXES) this.#indexes.delete(this.#indexes.keys().next().value ?? '');
     return index;
+  }
+
+  /** Forgets the index of a version whose files are not what it says, so that it is read again. */
+  async forget(version: string): Promise<void> {
+    const index = this.#indexes.get(version);
+    this.#indexes.delete(version);
+    const objects = this.#options.objects();
+    await objects.discard(`${version}/${INDEX_FILE}`);
+    for (const file of new Set(index?.weightMap.values())) await objects.discard(`${version}/${file}`);
   }
 
   async find(key: string, signal: AbortSignal): Promise<KnownObject | undefined> {
