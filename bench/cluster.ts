@@ -126,16 +126,23 @@ try {
   const latencies: number[] = [];
   for (let index = 0; index < Number(values.versions); index++) {
     const key = await publish(noise(100 + index, SMALL_BYTES));
+    const wakesBefore = members.map((member) => wakesOf(member).length);
     const startedMs = Date.now();
     await wake();
-    const here = await bring(key);
-    latencies.push(Math.max(...here.map(({ atMs = Infinity }) => atMs)) - startedMs);
+    // A member is woken when the small version lies there whole; `bring` proves it.
+    await until(() => members.every((member, at) => wakesOf(member).length > (wakesBefore[at] ?? 0)));
+    latencies.push(Math.max(...members.map((member) => wakesOf(member).at(-1)?.atMs ?? Infinity)) - startedMs);
+    await bring(key);
   }
   latencies.sort((one, other) => one - other);
   const at = (share: number): string => String(latencies[Math.floor(share * (latencies.length - 1))] ?? '-');
   console.log(`${SMALL_BYTES / 1024} KiB version, from wake to the last member, ms: median ${at(0.5)}, most ${at(1)}`);
 } finally {
   await rm(directory, { recursive: true, force: true });
+}
+
+function wakesOf(member: Process): Told[] {
+  return member.told.filter(({ event }) => event === 'woken');
 }
 
 async function seconds(work: () => Promise<void>): Promise<number> {

@@ -32,7 +32,7 @@ const member = await ClusterMember.join({
   now: () => performance.now(),
   wallMs: Date.now,
   signal: new AbortController().signal,
-  onWake: () => tell({ event: 'woken' }),
+  onWake: () => tell({ event: 'woken', atMs: Date.now() }),
   onEvent: tell,
 });
 late.member = member;

@@ -292,7 +292,7 @@ export class RelayObject {
     await this.leftoverChecked;
     await this.#hashing;
     await this.#digestsKept;
-    for (const chunk of [...this.#recent.keys()]) this.#forget(chunk);
+    for (const chunk of this.#recent.keys()) this.#forget(chunk);
     if (this.#hash !== undefined) ObjectHash.giveBack(this.#hash);
     this.#hash = undefined;
     await this.#data.close();
