@@ -150,7 +150,9 @@ function restarted(health: ReplicaHealth, event: Registered, limits: HealthLimit
     restartsAtMs,
   };
   if (restartsAtMs.length <= limits.restarts) return boot;
-  return { ...boot, state: 'RETIRED', reason: `was restarted ${restartsAtMs.length} times within the window` };
+  const minutes = Number((limits.restartWindowMs / 60_000).toFixed(1));
+  const reason = `was restarted ${restartsAtMs.length} times within ${minutes} minutes, and ${limits.restarts} are borne; look at its log, then free it with DELETE /replicas/<id> on the router's control port`;
+  return { ...boot, state: 'RETIRED', reason };
 }
 
 function reported(health: ReplicaHealth, version: number): ReplicaHealth {

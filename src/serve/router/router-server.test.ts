@@ -280,6 +280,25 @@ describe('health', () => {
     expect(await stateOf(fleet.router.controlUrl, 'a')).toBe('STALE');
   });
 
+  test('one that was restarted too often is left out; its status says why, and how it is freed', async () => {
+    await using fleet = await startFleet({ replicas: [{ id: 'a', version: 4 }] });
+    const [a] = fleet.replicas;
+    if (a === undefined) throw new Error('no replica');
+    const { controlUrl } = fleet.router;
+    const register = (): Promise<Sent> => send(`${controlUrl}/replicas`, 'POST', a.describe());
+    for (let boot = 2; boot <= 7; boot++) {
+      a.bootId = `boot-${boot}`;
+      await register();
+    }
+    const status = JSON.parse((await send(`${controlUrl}/status`, 'GET')).text) as { replicas: object[] };
+    expect(status.replicas).toMatchObject([
+      { state: 'RETIRED', restarts: 6, restartsBorne: 5, reason: expect.stringContaining('DELETE /replicas/<id>') },
+    ]);
+    expect((await send(`${controlUrl}/replicas/a`, 'DELETE')).status).toBe(200);
+    await register();
+    expect(await stateOf(controlUrl, 'a')).toBe('HEALTHY');
+  });
+
   test('a lease ends by the monotone clock, a goodbye at once; a wrong description is refused with its field', async () => {
     let nowMs = 0;
     await using fleet = await startFleet({

@@ -21,6 +21,7 @@ import { REPLICAS_PATH, readReplicaDescription, replicaDescriptionSchema } from 
 import { Relay } from './relay.ts';
 import type { RelayReport } from './relay.ts';
 import { RelayTransport } from './relay-transport.ts';
+import { HEALTH_LIMITS } from './replica-health.ts';
 import type { HealthLimits } from './replica-health.ts';
 import { ReplicaProber } from './replica-prober.ts';
 import { ReplicaRegistry } from './replica-registry.ts';
@@ -400,6 +401,7 @@ class RouterServer implements Router {
         reason: health.reason,
         requiredVersion: health.requiredVersion,
         restarts: health.restartsAtMs.length,
+        restartsBorne: (this.#options.limits ?? HEALTH_LIMITS).restarts,
         leaseMsLeft: leaseUntilMs === undefined ? null : Math.round(leaseUntilMs - nowMs),
         load,
         inFlight,
