@@ -1,20 +1,19 @@
 /**
- * `npm run example:three-clusters`: a trainer, a weight store, three clusters of two replicas behind links of different speed, and a
- * router that agents work through, all on this machine. Prints each version's way through the fleet, then ends everything.
+ * `npm run example:three-clusters`: `hone train` on models/nano, a weight store, three clusters of two replicas behind links of different
+ * speed, and a router that trainer and agents sample through, all on this machine. Prints each version's way, then ends everything.
  * Invariant: however it ends, Ctrl-C included, no process, network namespace or file of it is left.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { fileURLToPath } from 'node:url';
 
-import type { PublishingOptions } from '../../bench/chaos-sync/publishing-process.ts';
 import { hasRadosgw, openStoreUnderTest } from '../../bench/chaos-sync/store-under-test.ts';
 import { Agents } from './agents.ts';
-import { readLogs } from './event-log.ts';
+import { parseLog, readLogs, type LogLine } from './event-log.ts';
 import { Fleet } from './fleet.ts';
 import { canMakeNamespaces, openLinks, type Link } from './link-shaping.ts';
 import { ServiceProcess } from './service-process.ts';
@@ -32,7 +31,6 @@ const { values } = parseArgs({
     store: { type: 'string', default: hasRadosgw() ? 's3' : 'folder' },
     links: { type: 'string', default: canMakeNamespaces() ? 'namespaces' : 'relay' },
     agents: { type: 'string', default: '6' },
-    'publish-every-seconds': { type: 'string', default: '5' },
   },
 });
 
@@ -53,10 +51,10 @@ if (linkKind !== 'namespaces' && linkKind !== 'relay')
   fail(`--links is ${JSON.stringify(linkKind)}, expected namespaces or relay.`);
 const minutes = above0('minutes', values.minutes);
 const agentCount = Math.ceil(above0('agents', values.agents));
-const publishEveryMs = above0('publish-every-seconds', values['publish-every-seconds']) * 1000;
 
 const MODEL = fileURLToPath(new URL('../../models/nano', import.meta.url));
 const REPLICAS = 2;
+const RUN = 'three-clusters';
 const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
   process.once(signal, () => {
@@ -108,29 +106,31 @@ async function run(signal: AbortSignal): Promise<void> {
   await fleet.ready(signal);
   console.log(`fleet      ${fleet.services.size} services are ready on ${availableParallelism()} cores`);
   const logs = join(directory, 'logs');
-  const publishing: PublishingOptions = {
-    id: 'trainer',
-    store: store.location,
-    model: MODEL,
-    runId: 'three-clusters',
-    seed: 1,
-    share: 0.01,
-    everyMs: publishEveryMs,
-    anchorEvery: 20,
-    wake: fleet.controllers,
-    events: join(logs, 'trainer.jsonl'),
-  };
-  const trainer = cleanup.use(
-    new ServiceProcess({
-      name: 'trainer',
-      program: fileURLToPath(new URL('../../bench/chaos-sync/publishing-process.ts', import.meta.url)),
-      arguments: [JSON.stringify(publishing)],
-      environment: { ...environment, HONE_TOKEN: token },
-      errorFile: join(logs, 'trainer.txt'),
+  const [router] = fleet.routers;
+  const config = join(directory, 'config.json');
+  writeFileSync(
+    config,
+    JSON.stringify({
+      name: RUN,
+      model: MODEL,
+      algorithm: { steps: 1000, groupSize: 8, groupsPerStep: 8, learningRate: 5e-4, entropyCoefficient: 0.012 },
+      schedule: { mode: 'async', maxStaleness: 2, concurrency: 48 },
+      eval: { tasks: 0 },
+      weights: { store: store.location, anchorEvery: 20, wake: fleet.controllers },
+      serve: { routers: [router?.url] },
     }),
   );
-  await trainer.ready({ signal });
-  const [router] = fleet.routers;
+  cleanup.use(
+    new ServiceProcess({
+      name: 'trainer',
+      arguments: ['train', config, '--runs', directory],
+      environment: { ...environment, HONE_TOKEN: token },
+      errorFile: join(logs, 'trainer.txt'),
+      onExit: (how) => {
+        if (!signal.aborted) console.log(`trainer    ended: ${how}`);
+      },
+    }),
+  );
   const agents = new Agents({
     routerControlUrl: router?.controlUrl ?? '',
     token,
@@ -139,7 +139,8 @@ async function run(signal: AbortSignal): Promise<void> {
     maxTokens: 64,
   });
   cleanup.defer(() => agents.stop());
-  console.log(`agents     ${agentCount} at work through ${router?.url ?? ''}\n`);
+  console.log(`trainer    hone train on models/nano, its rollouts through the router`);
+  console.log(`agents     ${agentCount} besides, at work through ${router?.url ?? ''}\n`);
   await watch({ logs, fleet, agents, signal });
 }
 
@@ -161,20 +162,24 @@ async function watch({
   const startedMs = performance.now();
   const endMs = startedMs + minutes * 60_000;
   let printed = 0;
+  let everywhere = 0;
   const worst = { ms: 0, version: 0 };
   console.log(timelineHead());
   for (;;) {
     const isLast = signal.aborted || performance.now() >= endMs;
-    const versions = versionTimes(readLogs(logs), replicas);
+    const trained = readTrainer();
+    const versions = versionTimes([...readLogs(logs), ...trained], replicas);
     for (const version of versions) {
       if (version.version <= printed || !(version.isEverywhere || isLast)) continue;
       printed = version.version;
+      if (version.isEverywhere) everywhere++;
       console.log(timelineText(version));
       const everywhereMs = Math.max(...version.clusters.map(({ committedMs }) => committedMs ?? 0));
       if (everywhereMs > worst.ms) Object.assign(worst, { ms: everywhereMs, version: version.version });
+      const reward = rewardAt(trained, version.version);
       const seconds = (performance.now() - startedMs) / 1000;
       console.log(
-        `          ${(agents.tokens / seconds).toFixed(0)} tokens/s of ${agents.sessions} sealed sessions, ${agents.mixed} of them by several versions, ${agents.failures} failures${agents.failures > 0 ? ` (last: ${agents.lastFailure})` : ''}`,
+        `          ${reward === undefined ? '' : `reward ${reward.toFixed(3)}; agents: `}${(agents.tokens / seconds).toFixed(0)} tokens/s of ${agents.sessions} sealed sessions, ${agents.mixed} of them by several versions, ${agents.failures} failures${agents.failures > 0 ? ` (last: ${agents.lastFailure})` : ''}`,
       );
     }
     if (isLast) break;
@@ -185,8 +190,38 @@ async function watch({
   );
   const versions = states.map(([, status]) => servedVersion(status));
   console.log(
-    `\n${printed} versions reached ${versions.length} replicas in 3 clusters; slowest: version ${worst.version}, ${worst.ms.toFixed(0)} ms after it was published; at the end they serve ${[...new Set(versions)].join(', ')}`,
+    `\n${everywhere} of ${printed} versions reached all ${versions.length} replicas in 3 clusters; slowest: version ${worst.version}, ${worst.ms.toFixed(0)} ms after it was published; at the end they serve ${[...new Set(versions)].join(', ')}`,
   );
+}
+
+/** Events of the run, as lines of a service's log. */
+function readTrainer(): LogLine[] {
+  let text: string;
+  try {
+    text = readFileSync(join(directory, RUN, 'events.jsonl'), 'utf8');
+  } catch {
+    return []; // The run has not begun.
+  }
+  const lines = text.split('\n').flatMap((line) => {
+    try {
+      const { time, ...event } = JSON.parse(line) as { time: string }; // As the run writes them.
+      return [JSON.stringify({ ...event, time: Date.parse(time), service: 'publisher', id: 'trainer' })];
+    } catch {
+      return [];
+    }
+  });
+  return parseLog('events.jsonl', lines.join('\n'));
+}
+
+/** Mean reward of the step that made the version. */
+function rewardAt(trained: readonly LogLine[], version: number): number | undefined {
+  const step = trained.find(({ event, fields }) => event === 'step-end' && fields['version'] === version);
+  const metrics = step?.fields['metrics'];
+  const reward =
+    typeof metrics === 'object' && metrics !== null
+      ? Object.entries(metrics).find(([key]) => key === 'rollout/reward_mean')
+      : undefined;
+  return typeof reward?.[1] === 'number' ? reward[1] : undefined;
 }
 
 function servedVersion(status: unknown): string {

@@ -67,7 +67,7 @@ export async function train(configPath: string, options: Record<string, unknown>
         process.stdout.write(`\n${renderTable(outcome.results.table)}\n${describeRunFolder(folder.path).join('\n')}\n`);
       const compared = outcome.results === undefined ? '' : 'results.json, eval/ (every answer), ';
       process.stdout.write(
-        `\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), ${compared}weights/ (every version), ${relative(folder.path, page)} (curves; open it in a browser).\n`,
+        `\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), ${compared}${config.weights.store === undefined ? 'weights/ (every version), ' : ''}${relative(folder.path, page)} (curves; open it in a browser).${config.weights.store === undefined ? '' : ` Every version is in ${config.weights.store}.`}\n`,
       );
     }
   } finally {

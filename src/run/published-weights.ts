@@ -16,11 +16,12 @@ import type { TensorCodec } from '../sync/delta/delta-codec.ts';
 import { CodecPool } from '../sync/delta/codec-pool.ts';
 import { prune } from '../sync/prune.ts';
 import { Publisher } from '../sync/publisher.ts';
-import type { PublishReport } from '../sync/publisher.ts';
+import type { PublisherEvent, PublishReport } from '../sync/publisher.ts';
 import { FileStore } from '../sync/store/file-store.ts';
 import { openWeightStore } from '../sync/store/open-weight-store.ts';
 import type { WeightStore } from '../sync/store/weight-store.ts';
 import type { TensorPlaces } from '../sync/tensor-place.ts';
+import { formatIdentity } from '../sync/version-directory.ts';
 
 /** Values of the process's environment: credentials of a store, the fleet's token. */
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -72,9 +73,7 @@ export class PublishedWeights {
         ...(fork ? { fork: {} } : {}),
         now,
         wake: (_identity, wakeSignal) => wakeAll(wake, { token: environment['HONE_TOKEN'], signal: wakeSignal }),
-        onEvent: ({ type, ...event }) => {
-          if (type !== 'weights-published') onEvent({ event: type, ...event });
-        },
+        onEvent: (event) => onEvent(runEvent(event)),
         signal,
       });
       return new PublishedWeights({ store, codec, publisher }, options);
@@ -116,6 +115,16 @@ export class PublishedWeights {
       onEvent({ event: 'prune-failed', version: this.version, reason: reasonOf(error) });
     }
   }
+}
+
+/** Of a publication what does not depend on the clock; its times are in the step's measurements. */
+function runEvent(published: PublisherEvent): RunEvent {
+  if (published.type !== 'weights-published') {
+    const { type, ...fields } = published;
+    return { event: type, ...fields };
+  }
+  const { type, identity, version, bytes, anchor, imageChecksum } = published;
+  return { event: type, version, directory: formatIdentity(identity), bytes, anchor, imageChecksum };
 }
 
 /** Every URL is tried; one that does not answer polls by itself. Rejects with those that failed. */
