@@ -43,10 +43,16 @@ async function serve(...words: string[]): Promise<Served> {
   return { process, url, controlUrl, [Symbol.asyncDispose]: () => process[Symbol.asyncDispose]() };
 }
 
-const replica = (id: string, router: Served): Promise<Served> =>
+const words = (options: Readonly<Record<string, string>>): string[] =>
+  Object.entries(options).flatMap(([name, value]) => [`--${name}`, value]);
+
+const replica = (id: string, router: Served, run = ['--run', 'fleet']): Promise<Served> =>
   serve(
-    ...['replica', '--model', 'model', '--data', id, '--id', id, '--store', 'store', '--router', router.controlUrl],
-    ...['--poll-seconds', '0.2', '--threads', '1', '--slots', '24', '--build', 'plain', '--verify-served'],
+    'replica',
+    ...words({ model: 'model', data: id, id, store: 'store', router: router.controlUrl, 'poll-seconds': '0.2' }),
+    ...words({ threads: '1', slots: '24', build: 'plain' }),
+    '--verify-served',
+    ...run,
   );
 
 async function imageChecksums(store: string, runId: string, versions: number): Promise<unknown[]> {
@@ -59,41 +65,59 @@ async function imageChecksums(store: string, runId: string, versions: number): P
   );
 }
 
-test('a synchronous run through a router has the bits of one in a single process, and a killed replica changes none', async () => {
+test.each(['inline', 'store'] as const)(
+  'a synchronous run through a router has the bits of one in a single process, and a killed replica changes none (kept sets %s)',
+  async (keptSets) => {
+    await using router = await serve('router');
+    await using first = await replica('first', router);
+    await using second = await replica('second', router);
+    expect(second.url).not.toBe(first.url);
+    const steps = { algorithm: { steps: 4, groupSize: 4, groupsPerStep: 4, learningRate: 1e-3, warmupSteps: 1 } };
+    const alone = writeConfig(directory, 'model', {
+      name: 'alone',
+      ...steps,
+      schedule: { mode: 'sync', concurrency: 16 },
+    });
+    const fleet = writeConfig(directory, 'model', {
+      name: 'fleet',
+      ...steps,
+      engine: { build: 'plain', threads: 2 },
+      schedule: { mode: 'sync', concurrency: 16 },
+      weights: { store: 'store' },
+      serve: { routers: [router.url], keptSets },
+    });
+    await using run = startHone(['train', fleet], { cwd: directory });
+    await run.reached('  1/4');
+    first.process.child.kill('SIGKILL');
+    const trained = await run.result;
+    expect(trained.code, trained.stderr).toBe(0);
+    expect(trained.stdout).toContain('Every version is in store.');
+    expect((await runHone(['train', alone], { cwd: directory })).code).toBe(0);
+    const checksums = await imageChecksums('store', 'fleet', 4);
+    expect(new Set(checksums).size).toBe(4);
+    expect(checksums).toEqual(await imageChecksums('runs/alone/weights', 'alone', 4));
+    expect(await newestCheckpointHash(join(directory, 'runs/fleet'))).toBe(
+      await newestCheckpointHash(join(directory, 'runs/alone')),
+    );
+    for (const { metrics } of readSteps(join(directory, 'runs/fleet')))
+      for (const { staleness, max_abs_delta: difference } of metrics['train/mismatch_by_staleness'])
+        expect([staleness, difference]).toEqual([0, 0]);
+  },
+);
+
+test('replicas that cannot put kept sets into the store end the run with their sentence', async () => {
   await using router = await serve('router');
-  await using first = await replica('first', router);
-  await using second = await replica('second', router);
-  expect(second.url).not.toBe(first.url);
-  const steps = { algorithm: { steps: 4, groupSize: 4, groupsPerStep: 4, learningRate: 1e-3, warmupSteps: 1 } };
-  const alone = writeConfig(directory, 'model', {
-    name: 'alone',
-    ...steps,
-    schedule: { mode: 'sync', concurrency: 16 },
-  });
-  const fleet = writeConfig(directory, 'model', {
+  await using only = await replica('only', router, []);
+  expect(only.url).toContain('http://');
+  const config = writeConfig(directory, 'model', {
     name: 'fleet',
-    ...steps,
     engine: { build: 'plain', threads: 2 },
-    schedule: { mode: 'sync', concurrency: 16 },
     weights: { store: 'store' },
-    serve: { routers: [router.url] },
+    serve: { routers: [router.url], keptSets: 'store' },
   });
-  await using run = startHone(['train', fleet], { cwd: directory });
-  await run.reached('  1/4');
-  first.process.child.kill('SIGKILL');
-  const trained = await run.result;
-  expect(trained.code, trained.stderr).toBe(0);
-  expect(trained.stdout).toContain('Every version is in store.');
-  expect((await runHone(['train', alone], { cwd: directory })).code).toBe(0);
-  const checksums = await imageChecksums('store', 'fleet', 4);
-  expect(new Set(checksums).size).toBe(4);
-  expect(checksums).toEqual(await imageChecksums('runs/alone/weights', 'alone', 4));
-  expect(await newestCheckpointHash(join(directory, 'runs/fleet'))).toBe(
-    await newestCheckpointHash(join(directory, 'runs/alone')),
-  );
-  for (const { metrics } of readSteps(join(directory, 'runs/fleet')))
-    for (const { staleness, max_abs_delta: difference } of metrics['train/mismatch_by_staleness'])
-      expect([staleness, difference]).toEqual([0, 0]);
+  const ended = await runHone(['train', config], { cwd: directory });
+  expect(ended.code).toBe(1);
+  expect(ended.stderr.trim().split('\n').at(-1)).toMatch(/keptSets is "store".*--store and --run/u);
 });
 
 test('what a fleet cannot be trained with is refused in a sentence', async () => {

@@ -158,6 +158,8 @@ export function unreadOptions(config: RunConfigFields, defaults: RunConfigFields
     unread.push('weights.fork, as weights.store is left out and a new run folder belongs to no other run');
   if (config.serve.routers.length === 0 && config.serve.deadlineSeconds !== defaults.serve.deadlineSeconds)
     unread.push('serve.deadlineSeconds, as serve.routers names none');
+  if (config.serve.routers.length === 0 && config.serve.keptSets !== defaults.serve.keptSets)
+    unread.push('serve.keptSets, as serve.routers names none');
   if (config.serve.routers.length > 0 && config.engine.slots !== defaults.engine.slots)
     unread.push('engine.slots, as the replicas behind serve.routers have their own');
   if (!evaluation.controls && evaluation.controlTasks !== defaults.eval.controlTasks)

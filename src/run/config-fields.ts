@@ -212,6 +212,12 @@ export const runConfigFields = z.strictObject({
         .positive()
         .default(120)
         .describe('for one reply through a router, tries on other replicas included'),
+      keptSets: z
+        .enum(['inline', 'store'])
+        .default('inline')
+        .describe(
+          'how kept sets come back: with each token, or in one object a reply through weights.store, which replicas must be able to write; a reply that is cut then starts anew',
+        ),
     })
     .prefault({}),
   checkpoints: z

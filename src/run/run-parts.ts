@@ -18,8 +18,10 @@ import { servedBytes } from './served-places.ts';
 import { synchronise } from './synchronise.ts';
 import { HoneError } from '../domain/errors.ts';
 import { RolloutBuffer } from '../rollout/buffer.ts';
+import { loadKeptSets } from '../serve/replica-kept-sets.ts';
 import { MemoryWeights } from '../sync/memory-weights.ts';
 import { ReplicaReconciler } from '../sync/reconciler.ts';
+import { SideDataStore } from '../sync/side-data.ts';
 import { EmbeddedTrainer } from '../train/embedded-trainer.ts';
 
 export interface RunParts extends RunInputs {
@@ -122,8 +124,12 @@ async function openSampling(options: SamplingOptions): Promise<{
   const { config, folder, model, published, environment, now, stop } = options;
   const { version } = published;
   if (config.serve.routers.length > 0) {
+    const sideData = new SideDataStore(published.store, { runId: config.name });
     const source = await RoutedSource.connect({
-      ...config.serve,
+      routers: config.serve.routers,
+      deadlineSeconds: config.serve.deadlineSeconds,
+      loadKeptSets:
+        config.serve.keptSets === 'inline' ? undefined : (key, rest) => loadKeptSets(sideData, { key, ...rest }),
       token: environment['HONE_TOKEN'],
       version,
       contextLength: model.config.contextLength,

@@ -6,6 +6,7 @@
 import { randomUUID } from 'node:crypto';
 
 import { HoneError } from '../domain/errors.ts';
+import type { HoneErrorCode } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../domain/policy.ts';
@@ -13,7 +14,7 @@ import { EmbeddedPolicy } from '../serve/embedded-policy.ts';
 import type { EmbeddedPolicyOptions } from '../serve/embedded-policy.ts';
 import { HttpTransport } from '../serve/router/http-transport.ts';
 import { RemotePolicy } from '../serve/router/remote-policy.ts';
-import type { GenerationResumed } from '../serve/router/remote-policy.ts';
+import type { GenerationResumed, LoadKeptSets } from '../serve/router/remote-policy.ts';
 
 export interface SamplingSource {
   readonly policy: Policy;
@@ -81,14 +82,23 @@ export interface RoutedSourceOptions {
   readonly now: () => number;
   readonly signal: AbortSignal;
   readonly onResumed: (event: GenerationResumed) => void;
+  /** Reads the kept sets that replicas put into the store; undefined = they come with the tokens. */
+  readonly loadKeptSets: LoadKeptSets | undefined;
 }
 
+/** What no other replica and no later try will answer otherwise: the run ends with it instead of dropping group after group. */
+const PERMANENT: ReadonlySet<HoneErrorCode> = new Set([
+  'invalid-config',
+  'invalid-model',
+  'unauthorized',
+  'store-denied',
+]);
 /** How long a fleet may take until a first replica serves. */
 const CONNECT_WAIT_MS = 120_000;
 
 export class RoutedSource implements SamplingSource {
   readonly policy: Policy;
-  readonly failure = undefined;
+  failure: HoneError | undefined;
   readonly #remote: RemotePolicy;
   #published: PolicyVersion;
   #lag = 0;
@@ -104,7 +114,10 @@ export class RoutedSource implements SamplingSource {
         return newestPublished();
       },
       generate: async (request: GenerateRequest): Promise<Generation> => {
-        const generation = await remote.generate(request);
+        const generation = await remote.generate(request).catch((error: unknown) => {
+          if (error instanceof HoneError && PERMANENT.has(error.code)) this.failure ??= error;
+          throw error;
+        });
         this.#sampled += generation.tokens.length;
         return generation;
       },
@@ -112,7 +125,7 @@ export class RoutedSource implements SamplingSource {
   }
 
   static async connect(options: RoutedSourceOptions): Promise<RoutedSource> {
-    const { routers, token, deadlineSeconds, contextLength, now, signal, onResumed } = options;
+    const { routers, token, deadlineSeconds, contextLength, now, signal, onResumed, loadKeptSets } = options;
     const remote = await RemotePolicy.connect(new HttpTransport({ routers, token }), {
       now,
       // Only when a wait ends depends on it, never what is drawn.
@@ -120,6 +133,7 @@ export class RoutedSource implements SamplingSource {
       newRequestId: randomUUID,
       deadlineMs: deadlineSeconds * 1000,
       onEvent: onResumed,
+      ...(loadKeptSets === undefined ? {} : { keptSets: { from: 'store', load: loadKeptSets } }),
       waitMs: CONNECT_WAIT_MS,
       signal,
     });

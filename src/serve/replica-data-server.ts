@@ -187,9 +187,9 @@ export class ReplicaDataServer {
       if (body.keptSets === 'store' && sideData() === undefined)
         throw new HoneError(
           'invalid-config',
-          'request.keptSets is "store", and this replica has no store to put them.',
+          'request.keptSets is "store", and this replica has no store, or knows of no run, to put them under.',
           {
-            cure: 'Ask for keptSets: "inline", or start the replica with --store.',
+            cure: 'Ask for keptSets: "inline", or start the replica with --store and --run.',
           },
         );
       if (response.destroyed) throw new HoneError('aborted', 'The client has gone.');
