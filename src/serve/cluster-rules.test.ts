@@ -159,24 +159,6 @@ describe('relay cache', () => {
     await cache.close();
   });
 
-  it('gives up what nobody uses when the disk is smaller than its bound', async ({ skip }) => {
-    await using cluster = await TestCluster.open();
-    const directory = directoryOf(cluster);
-    await mkdir(directory);
-    using disk = mountSmallDisk(directory);
-    if (disk === undefined) {
-      skip();
-      return;
-    }
-    disk.grow();
-    const cache = await RelayCache.open({ directory, maxBytes: 2 ** 30, onDamage: () => undefined });
-    // 12 MB in all, on a disk of 8.
-    for (let version = 1; version <= 20; version++)
-      expect(cache.localPath(await store(cache, version, noise(version, 600 * KIB)))).toBeDefined();
-    expect(cache.sizeBytes).toBeLessThan(8 * KIB * KIB);
-    await cache.close();
-  });
-
   it('names a full disk and goes on when there is room', async ({ skip }) => {
     await using cluster = await TestCluster.open();
     const directory = directoryOf(cluster);

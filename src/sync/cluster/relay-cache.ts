@@ -1,9 +1,9 @@
 /**
  * The objects that a controller or a member keeps on its disk to hand on, under a bound of bytes. Invariants: one RelayObject a key,
  * however many use it; what someone uses is never removed, and versions go oldest first; files that a killed process left are either
- * taken over (their chunks are checked when they are used) or removed at open. The bound is passed only by what is in use; where the disk itself is fuller than the bound, its room is the bound.
+ * taken over (their chunks are checked when they are used) or removed at open. The bound is passed only by what is in use.
  */
-import { mkdir, readdir, rename, stat, statfs } from 'node:fs/promises';
+import { mkdir, readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, sep } from 'node:path';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
@@ -28,8 +28,6 @@ interface Entry {
   opened: Promise<RelayObject> | undefined;
 }
 
-/** Left free for who shares the disk, a replica's weights and their state above all. */
-const DISK_RESERVE_BYTES = 1 << 20;
 const GROWING = 'growing';
 const WHOLE = 'whole';
 const DIGESTS = 'digests';
@@ -146,7 +144,7 @@ export class RelayCache {
 
   async #openEntry(entry: Entry, leftover: 'none' | 'unchecked' | 'proven'): Promise<RelayObject> {
     const { key } = entry.facts;
-    entry.opened ??= this.#makeRoom(entry.facts.sizeBytes).then(async () =>
+    entry.opened ??= this.#makeRoom().then(async () =>
       RelayObject.open(entry.facts, this.#place(key), {
         leftover,
         onDamage: (object, chunk) => {
@@ -165,10 +163,8 @@ export class RelayCache {
     }
   }
 
-  /** Idle objects go while the bound is passed, and while the disk, which others fill too, has no room for what comes. */
-  async #makeRoom(comingBytes = 0): Promise<void> {
+  async #makeRoom(): Promise<void> {
     let excess = this.sizeBytes - this.#options.maxBytes;
-    if (comingBytes > 0) excess = Math.max(excess, comingBytes + DISK_RESERVE_BYTES - (await this.#freeBytes()));
     if (excess <= 0) return;
     const { isWanted = () => false } = this.#options;
     const idle = [...this.#entries].filter(([, entry]) => entry.users === 0);
@@ -181,16 +177,6 @@ export class RelayCache {
       if (entry.users > 0) continue;
       excess -= entry.facts.sizeBytes;
       await this.#remove(key);
-    }
-  }
-
-  /** Of the disk; a file system that does not tell has enough. */
-  async #freeBytes(): Promise<number> {
-    try {
-      const { bavail, bsize } = await statfs(this.#options.directory);
-      return bavail * bsize;
-    } catch {
-      return Infinity;
     }
   }
 
