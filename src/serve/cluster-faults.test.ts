@@ -1,5 +1,5 @@
 import { createServer } from 'node:http';
-import { open } from 'node:fs/promises';
+import { open, readFile, truncate } from 'node:fs/promises';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
@@ -164,6 +164,34 @@ describe('cluster under faults', () => {
     expect(parent.member.counts.receivedBytes).toBe(17 * MIB);
     expect(child.member.counts).toMatchObject({ receivedBytes: 16 * MIB, damagedChunks: 0 });
   });
+
+  it.each(['changed', 'cut'])(
+    'mends a file that its disk %s after it was proven, once its reader says so, and asks for the damaged chunks alone',
+    async (how) => {
+      const { cluster, published, gate } = await gatedCluster(16 * MIB);
+      await using _ = cluster;
+      gate.open(Infinity);
+      const { member, events } = await cluster.addMember('m0');
+      await member.makeLocal(published.key);
+      const path = member.localPath(published.key) ?? '';
+      if (how === 'cut') await truncate(path, 14 * MIB + 5);
+      else {
+        const file = await open(path, 'r+');
+        await file.write(Buffer.from('damage'), 0, 6, 15 * MIB + 17);
+        await file.close();
+      }
+      await member.letGo(published.key, 'damaged');
+      expect(member.localPath(published.key)).toBeUndefined();
+      await member.makeLocal(published.key);
+      expect(sha256(await readFile(member.localPath(published.key) ?? ''))).toBe(sha256(published.bytes));
+      const damaged = how === 'cut' ? [14, 15] : [15];
+      expect(events.filter(({ event }) => event === 'chunk-damaged')).toEqual(
+        damaged.map((chunk) => ({ event: 'chunk-damaged', key: published.key, chunk })),
+      );
+      expect(member.counts.receivedBytes).toBe((16 + damaged.length) * MIB);
+      await member.letGo(published.key, 'used');
+    },
+  );
 
   it('reads again what the store sent damaged, and members replace the chunk that was wrong', async () => {
     await using cluster = await TestCluster.open();

@@ -1,4 +1,4 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
 import { describe, expect, it } from 'vitest';
@@ -132,7 +132,7 @@ describe('relay cache', () => {
   const directoryOf = (cluster: TestCluster): string => join(cluster.directory, 'cache');
 
   async function store(cache: RelayCache, version: number, bytes: Buffer): Promise<string> {
-    const key = `run/weight_v00000${version}/file`;
+    const key = `run/weight_v${String(version).padStart(6, '0')}/file`;
     const object = await cache.use({ key, sizeBytes: bytes.byteLength, checksum: chunkDigest(bytes) });
     try {
       await object.write(0, { digest: chunkDigest(bytes), memory: ChunkMemory.of(bytes) });
@@ -157,6 +157,52 @@ describe('relay cache', () => {
     expect(keys.map((key) => cache.localPath(key) !== undefined)).toEqual([true, false, true]);
     expect(cache.sizeBytes).toBe(200 * KIB);
     await cache.close();
+  });
+
+  it('gives up the oldest that nobody uses or holds when the disk is smaller than its bound', async ({ skip }) => {
+    await using cluster = await TestCluster.open();
+    const directory = directoryOf(cluster);
+    await mkdir(directory);
+    using disk = mountSmallDisk(directory);
+    if (disk === undefined) {
+      skip();
+      return;
+    }
+    disk.grow();
+    const cache = await RelayCache.open({ directory, maxBytes: 2 ** 30, onDamage: () => undefined });
+    const first = await store(cache, 1, noise(1, 600 * KIB));
+    cache.hold(first);
+    // 9 MB in all, on a disk of 8.
+    for (let version = 2; version <= 15; version++)
+      expect(cache.localPath(await store(cache, version, noise(version, 600 * KIB)))).toBeDefined();
+    expect(cache.localPath('run/weight_v000002/file')).toBeUndefined();
+    expect(await readFile(cache.localPath(first) ?? '')).toEqual(noise(1, 600 * KIB));
+    const { bavail, bsize } = await statfs(directory);
+    expect(bavail * bsize, 'left for others who write to the disk').toBeGreaterThan((KIB * KIB) / 2);
+    cache.letGo(first);
+    await store(cache, 16, noise(16, 600 * KIB));
+    expect(cache.localPath(first)).toBeUndefined();
+    await cache.close();
+  });
+
+  it('takes what another process left on a full disk, and makes room again', async ({ skip }) => {
+    await using cluster = await TestCluster.open();
+    const directory = directoryOf(cluster);
+    await mkdir(directory);
+    using disk = mountSmallDisk(directory);
+    if (disk === undefined) {
+      skip();
+      return;
+    }
+    const options = { directory, maxBytes: 2 ** 30, onDamage: () => undefined };
+    const before = await RelayCache.open(options);
+    for (let version = 1; version <= 3; version++) await store(before, version, noise(version, 250 * KIB));
+    await before.close();
+    await writeFile(join(directory, 'filler'), noise(1, 200 * KIB));
+    const after = await RelayCache.open(options);
+    expect(after.sizeBytes).toBeLessThanOrEqual(500 * KIB);
+    expect(after.localPath(await store(after, 9, noise(9, 300 * KIB)))).toBeDefined();
+    await after.close();
   });
 
   it('names a full disk and goes on when there is room', async ({ skip }) => {

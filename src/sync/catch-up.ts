@@ -10,6 +10,7 @@ import type { TensorCodec } from './delta/delta-codec.ts';
 import {
   discardFetched,
   fetchVersion,
+  isDamage,
   type FetchedVersion,
   type FetchOptions,
   type FetchProgress,
@@ -88,15 +89,18 @@ export async function catchUp(
   let ahead: Promise<FetchedVersion> | undefined;
   try {
     for (const [step, index] of chain.entries()) {
-      const { paths } = await (ahead ?? fetch(index));
+      const fetched = await (ahead ?? fetch(index));
       const following = chain[step + 1];
       ahead = following === undefined ? undefined : fetch(following);
       ahead?.catch(() => undefined); // It is awaited in the next round, or given up below.
-      await applyFetched(index, paths, options, total);
+      await applyFetched(index, fetched, options, total);
     }
   } catch (error) {
     stop.abort(error);
-    await ahead?.catch(() => undefined);
+    await ahead?.then(
+      async (fetched) => fetched.letGo('used'),
+      () => undefined,
+    );
     throw error;
   }
   await discardFetched(cacheDirectory, { runId: target.runId });
@@ -106,19 +110,19 @@ export async function catchUp(
 
 async function applyFetched(
   index: VersionIndex,
-  paths: ReadonlyMap<string, string>,
+  fetched: FetchedVersion,
   { codec, weights, signal, cacheDirectory, now }: CatchUpOptions,
   total: { applyMs: number },
 ): Promise<void> {
   const startedMs = now();
+  let outcome: 'used' | 'damaged' = 'used';
   try {
-    await applyVersion(codec, { index, paths, weights, signal });
+    await applyVersion(codec, { index, paths: fetched.paths, weights, signal });
   } catch (error) {
-    // Bytes that turned out wrong must not be found in the cache by the next try.
-    const isDamaged =
-      error instanceof HoneError && (error.code === 'checksum-mismatch' || error.code === 'invalid-safetensors');
-    if (isDamaged) await discardFetched(cacheDirectory, index.identity);
-    if (error instanceof HoneError && isDamaged && !error.message.includes(formatIdentity(index.identity)))
+    // Bytes that turned out wrong must not be found here, or at the source, by the next try.
+    if (isDamage(error)) outcome = 'damaged';
+    if (isDamage(error)) await discardFetched(cacheDirectory, index.identity);
+    if (isDamage(error) && !error.message.includes(formatIdentity(index.identity)))
       throw new HoneError(error.code, `${formatIdentity(index.identity)}: ${error.message}`, {
         ...(error.cure === undefined ? {} : { cure: error.cure }),
         cause: error,
@@ -126,6 +130,7 @@ async function applyFetched(
     throw error;
   } finally {
     total.applyMs += now() - startedMs;
+    await fetched.letGo(outcome);
   }
   await discardFetched(cacheDirectory, index.identity);
 }

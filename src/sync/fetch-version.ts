@@ -7,7 +7,7 @@ import { appendFile, mkdir, open, readFile, rename, rm, stat, type FileHandle } 
 import { dirname, join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
-import { errnoCode } from '../tensor/errno-code.ts';
+import { errnoCode, isDiskFull } from '../tensor/errno-code.ts';
 import { forEachBounded } from './bounded-work.ts';
 import { Deadline } from './deadline.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
@@ -38,6 +38,11 @@ export interface FetchedVersion {
   readonly paths: ReadonlyMap<string, string>;
   /** Of all files, wherever they came from. */
   readonly bytes: number;
+  /**
+   * Once, when the files are read no more: a source that keeps copies may drop its own. `damaged`: some of their bytes turned out
+   * wrong, and the source reads them anew. Never rejects: the bytes were read by then.
+   */
+  letGo(outcome: 'used' | 'damaged'): Promise<void>;
 }
 
 const PART_BYTES = 16 << 20;
@@ -50,6 +55,29 @@ export async function fetchVersion(
   index: VersionIndex,
   options: FetchOptions,
 ): Promise<FetchedVersion> {
+  const held = new Set<string>();
+  const letGo = async (outcome: 'used' | 'damaged'): Promise<void> => {
+    for (const key of held) await source.letGo?.(key, outcome).catch(() => undefined);
+    held.clear();
+  };
+  try {
+    return { ...(await fetchFiles(source, index, { options, held })), letGo };
+  } catch (error) {
+    await letGo(isDamage(error) ? 'damaged' : 'used');
+    throw error;
+  }
+}
+
+/** Whether the error says that stored bytes are not those that were published. */
+export function isDamage(error: unknown): error is HoneError {
+  return error instanceof HoneError && (error.code === 'checksum-mismatch' || error.code === 'invalid-safetensors');
+}
+
+async function fetchFiles(
+  source: ObjectSource,
+  index: VersionIndex,
+  { options, held }: { readonly options: FetchOptions; readonly held: Set<string> },
+): Promise<Omit<FetchedVersion, 'letGo'>> {
   const { deadlineMs = DEADLINE_MS } = options;
   const name = formatIdentity(index.identity);
   let doneBytes = 0;
@@ -68,8 +96,10 @@ export async function fetchVersion(
   const downloads: Download[] = [];
   const files = new Set(index.weightMap.values());
   await forEachBounded(files, { limit: PARTS_IN_FLIGHT, signal: deadline.signal }, async (file, signal) => {
+    if (source.makeLocal === undefined) return;
     // A source that keeps copies itself checks them too; a second copy here would be of no use.
-    await deadline.race(source.makeLocal?.(`${name}/${file}`, { signal }) ?? Promise.resolve());
+    await source.makeLocal(`${name}/${file}`, { signal });
+    held.add(`${name}/${file}`);
   });
   for (const file of files) {
     const key = `${name}/${file}`;
@@ -266,7 +296,7 @@ async function writing<T>(path: string, body: () => Promise<T>): Promise<T> {
   try {
     return await body();
   } catch (error) {
-    const isFull = errnoCode(error) === 'ENOSPC' || errnoCode(error) === 'EDQUOT';
+    const isFull = isDiskFull(error);
     throw new HoneError(
       'store-failed',
       isFull ? `The disk is full: could not write ${path}.` : `Could not write ${path}: ${reasonOf(error)}.`,

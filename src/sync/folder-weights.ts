@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { policyVersion, type PolicyVersion } from '../domain/ids.ts';
 import { syncDirectory, writeFileDurably } from '../tensor/durable-file.ts';
-import { errnoCode } from '../tensor/errno-code.ts';
+import { isDiskFull } from '../tensor/errno-code.ts';
 import { lockFolder, type FolderLock } from '../tensor/folder-lock.ts';
 import { copyModelFiles, layOutModel, readModelPlaces } from '../tensor/hugging-face-folder.ts';
 import { makeFolder } from '../tensor/make-folder.ts';
@@ -344,7 +344,7 @@ function checkModel(directory: string, own: TensorPlaces, boot: TensorPlaces, bo
 
 function failure(what: string, error: unknown): HoneError {
   if (error instanceof HoneError) return error;
-  const isFull = errnoCode(error) === 'ENOSPC' || errnoCode(error) === 'EDQUOT';
+  const isFull = isDiskFull(error);
   return new HoneError('store-failed', `${what}: ${isFull ? 'the disk is full' : reasonOf(error)}.`, {
     cure: 'Make room on that disk, or choose a folder on another one.',
     cause: error,

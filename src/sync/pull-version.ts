@@ -12,7 +12,7 @@ import { readModelPlaces } from '../tensor/hugging-face-folder.ts';
 import { readSafetensorsHeader } from '../tensor/safetensors.ts';
 import { applyVersion } from './apply-version.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
-import { discardFetched, fetchVersion, type FetchProgress } from './fetch-version.ts';
+import { discardFetched, fetchVersion, type FetchedVersion, type FetchProgress } from './fetch-version.ts';
 import { readFolderState } from './folder-state.ts';
 import { FolderWeights } from './folder-weights.ts';
 import { imageChecksum } from './image-checksum.ts';
@@ -60,6 +60,7 @@ export async function pullVersion(
   const applied: VersionIdentity[] = [];
   let fetchedBytes = 0;
   let total = 0;
+  let letGo: FetchedVersion['letGo'] | undefined;
   const fetch = async (index: VersionIndex): Promise<ReadonlyMap<string, string>> => {
     const fetched = await fetchVersion(source, index, {
       cacheDirectory,
@@ -68,9 +69,11 @@ export async function pullVersion(
       onProgress: (progress) => options.onProgress?.({ done: applied.length, total, index, fetched: progress }),
     });
     fetchedBytes += fetched.bytes;
+    ({ letGo } = fetched);
     return fetched.paths;
   };
   const settled = async (index: VersionIndex): Promise<void> => {
+    await letGo?.('used');
     await discardFetched(cacheDirectory, index.identity);
     applied.push(index.identity);
     options.onProgress?.({ done: applied.length, total, index, fetched: { doneBytes: 0, totalBytes: 0 } });
@@ -117,6 +120,7 @@ export async function pullVersion(
       modelBytes: [...tensors.values()].reduce((sum, { place }) => sum + placeSizeBytes(place), 0),
     };
   } finally {
+    await letGo?.('used');
     await weights?.close();
     await rm(cacheDirectory, { recursive: true, force: true });
   }

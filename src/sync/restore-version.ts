@@ -87,6 +87,7 @@ export async function advanceWeights(
     await applyVersion(codec, { index, paths: fetched.paths, weights: before, signal });
     return before;
   } finally {
+    await fetched.letGo('used');
     await discardFetched(cacheDirectory, index.identity);
   }
 }

@@ -220,12 +220,16 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
     return this.#objects.localPath(key);
   }
 
-  /** Brings the object here, whole and proven, so that `localPath` has it. */
+  /** Brings the object here, whole and proven, so that `localPath` has it until `letGo`. */
   async makeLocal(key: string, { signal }: CallOptions = {}): Promise<void> {
-    if ((await this.#objects.fetch(key, this.#with(signal))) !== undefined) return;
+    if ((await this.#objects.hold(key, this.#with(signal))) !== undefined) return;
     throw new HoneError('store-failed', `The weight store has no ${key}, which a published version needs.`, {
       cure: 'Restore it from a copy of the store; versions may be pruned only behind a newer full anchor.',
     });
+  }
+
+  async letGo(key: string, outcome: 'used' | 'damaged'): Promise<void> {
+    await this.#objects.letGo(key, outcome);
   }
 
   /** Serves a peer, token already checked; false when the path is not one of the cluster's. */

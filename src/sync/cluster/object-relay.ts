@@ -8,7 +8,7 @@ import { mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
-import { errnoCode } from '../../tensor/errno-code.ts';
+import { errnoCode, isDiskFull } from '../../tensor/errno-code.ts';
 import { CHUNK_BYTES, chunkCountOf, chunkDigest, chunkSizeOf, DIGEST_BYTES } from './chunk-digest.ts';
 import { ChunkMemory } from './chunk-memory.ts';
 import { ObjectHash } from './object-hash.ts';
@@ -224,6 +224,19 @@ export class RelayObject {
     }
     this.#isComplete = this.#isComplete && this.#presentCount === this.chunkCount;
     this.#restartHash();
+  }
+
+  /** Reads all that is here from the disk again; drops and returns the chunks that are not what was taken in. */
+  async recheck(): Promise<number[]> {
+    const wrong: number[] = [];
+    for (let chunk = 0; chunk < this.chunkCount; chunk++) {
+      if (!this.has(chunk)) continue;
+      const memory = await this.#readFromDisk(chunk);
+      if (memory === undefined || chunkDigest(memory.bytes) !== this.#digests[chunk]) wrong.push(chunk);
+      memory?.release();
+    }
+    if (wrong.length > 0) this.drop(wrong);
+    return wrong;
   }
 
   /** Takes digests that someone who proved the whole vouches for; drops and returns the chunks that have others. */
@@ -490,7 +503,7 @@ async function writeAll(file: FileHandle, bytes: Uint8Array, position: number): 
 }
 
 function relayFailure(key: string, path: string, error: unknown): HoneError {
-  const isFull = errnoCode(error) === 'ENOSPC' || errnoCode(error) === 'EDQUOT';
+  const isFull = isDiskFull(error);
   return new HoneError(
     'store-failed',
     `${key} cannot be kept at ${path}: ${isFull ? 'the disk is full' : reasonOf(error)}.`,

@@ -1,9 +1,10 @@
 /**
- * The objects that a controller or a member keeps on its disk to hand on, under a bound of bytes. Invariants: one RelayObject a key,
- * however many use it; what someone uses is never removed, and versions go oldest first; files that a killed process left are either
- * taken over (their chunks are checked when they are used) or removed at open. The bound is passed only by what is in use.
+ * The objects that a controller or a member keeps on its disk to hand on, under a bound of bytes; where others fill the disk, its room is
+ * the bound. Invariants: one RelayObject a key, however many use it; what someone uses or holds is never removed, and versions go oldest
+ * first; files that a killed process left are either taken over (their chunks are checked when they are used) or removed at open; files
+ * are removed and made one after the other, so that no removal strikes the successor of what it was meant for.
  */
-import { mkdir, readdir, rename, stat } from 'node:fs/promises';
+import { mkdir, readdir, rename, stat, statfs } from 'node:fs/promises';
 import { dirname, join, sep } from 'node:path';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
@@ -25,9 +26,14 @@ interface Entry {
   /** Whether this process has seen the whole proven. */
   isProven: boolean;
   users: number;
+  /** Readers of its file, who do not need it open. */
+  holders: number;
   opened: Promise<RelayObject> | undefined;
 }
 
+/** Left free for those who share the disk, the state of a replica's weights above all; of a small disk this share. */
+const RESERVE_BYTES = 64 << 20;
+const RESERVE_SHARE = 1 / 8;
 const GROWING = 'growing';
 const WHOLE = 'whole';
 const DIGESTS = 'digests';
@@ -35,6 +41,8 @@ const DIGESTS = 'digests';
 export class RelayCache {
   readonly #options: RelayCacheOptions;
   readonly #entries = new Map<string, Entry>();
+  /** Ends when the files are as the entries say: the next one who removes or makes files waits for it. */
+  #filesDone: Promise<unknown> = Promise.resolve();
   #isClosed = false;
 
   private constructor(options: RelayCacheOptions) {
@@ -88,9 +96,9 @@ export class RelayCache {
             cure: 'Objects of a weight store never change; look for whoever replaced it.',
           },
         );
-      await this.#remove(facts.key);
+      void this.#remove(facts.key);
     }
-    const entry: Entry = { facts, isProven: false, users: 1, opened: undefined };
+    const entry: Entry = { facts, isProven: false, users: 1, holders: held?.holders ?? 0, opened: undefined };
     this.#entries.set(facts.key, entry);
     return this.#openEntry(entry, 'none');
   }
@@ -104,6 +112,18 @@ export class RelayCache {
     entry.opened = undefined;
     await object.close();
     if (!this.#isClosed) await this.#makeRoom();
+  }
+
+  /** The file of a proven object stays where it is until `letGo`, however full the cache. */
+  hold(key: string): void {
+    const entry = this.#entries.get(key);
+    if (entry?.isProven !== true) throw new HoneError('store-failed', `${key} is not here to be held.`);
+    entry.holders += 1;
+  }
+
+  letGo(key: string): void {
+    const entry = this.#entries.get(key);
+    if (entry !== undefined) entry.holders = Math.max(0, entry.holders - 1);
   }
 
   /** The object if somebody uses it now or this process has proven it. */
@@ -136,6 +156,11 @@ export class RelayCache {
     for (const { opened } of this.#entries.values()) await (await opened?.catch(() => undefined))?.close();
   }
 
+  /** Removes what nobody uses until this many bytes fewer are kept: for a disk that is full although it did not say so. */
+  async giveUp(bytes: number): Promise<void> {
+    await this.#inTurn(async () => this.#evict(bytes));
+  }
+
   #replaceFacts(held: Entry, facts: ObjectFacts): Entry {
     const entry: Entry = { ...held, facts };
     this.#entries.set(facts.key, entry);
@@ -164,25 +189,52 @@ export class RelayCache {
   }
 
   async #makeRoom(): Promise<void> {
-    let excess = this.sizeBytes - this.#options.maxBytes;
-    if (excess <= 0) return;
+    await this.#inTurn(async () =>
+      this.#evict(Math.max(this.sizeBytes - this.#options.maxBytes, await this.#lackingBytes())),
+    );
+  }
+
+  /** What the disk is short of for all that is on its way; negative where there is room. */
+  async #lackingBytes(): Promise<number> {
+    let comingBytes = 0;
+    for (const { facts, isProven, opened } of this.#entries.values())
+      if (opened !== undefined && !isProven) comingBytes += facts.sizeBytes;
+    try {
+      const { bavail, blocks, bsize } = await statfs(this.#options.directory);
+      return comingBytes + Math.min(RESERVE_BYTES, blocks * bsize * RESERVE_SHARE) - bavail * bsize;
+    } catch {
+      return 0; // A disk that tells nothing says so when it is full.
+    }
+  }
+
+  async #evict(excessBytes: number): Promise<void> {
     const { isWanted = () => false } = this.#options;
-    const idle = [...this.#entries].filter(([, entry]) => entry.users === 0);
+    const isIdle = ({ users, holders }: Entry): boolean => users === 0 && holders === 0;
+    if (excessBytes <= 0) return;
+    const idle = [...this.#entries].filter(([, entry]) => isIdle(entry));
     idle.sort(
       ([one], [other]) =>
         Number(isWanted(one)) - Number(isWanted(other)) || versionOf(one) - versionOf(other) || (one < other ? -1 : 1),
     );
+    let leftBytes = excessBytes;
     for (const [key, entry] of idle) {
-      if (excess <= 0) return;
-      if (entry.users > 0) continue;
-      excess -= entry.facts.sizeBytes;
-      await this.#remove(key);
+      if (leftBytes <= 0) return;
+      if (!isIdle(entry) || this.#entries.get(key) !== entry) continue;
+      leftBytes -= entry.facts.sizeBytes;
+      this.#entries.delete(key);
+      await removePlace(this.#place(key));
     }
   }
 
   async #remove(key: string): Promise<void> {
     this.#entries.delete(key);
-    await removePlace(this.#place(key));
+    await this.#inTurn(async () => removePlace(this.#place(key)));
+  }
+
+  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#filesDone.then(work);
+    this.#filesDone = done.catch(() => undefined);
+    return done;
   }
 
   #place(key: string): ObjectPlace {
@@ -219,7 +271,7 @@ export class RelayCache {
         await rename(wholePath, growingPath);
       }
       const facts = { key, sizeBytes, checksum: undefined };
-      this.#entries.set(key, { facts, isProven: false, users: 0, opened: undefined });
+      this.#entries.set(key, { facts, isProven: false, users: 0, holders: 0, opened: undefined });
     }
     await this.#makeRoom();
   }

@@ -6,6 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { HoneError } from '../../domain/errors.ts';
+import { isDiskFull } from '../../tensor/errno-code.ts';
 import { checkStoreKey, type ObjectSource } from '../store/weight-store.ts';
 import { chunkDigest } from './chunk-digest.ts';
 import { ChunkMemory } from './chunk-memory.ts';
@@ -141,17 +142,45 @@ export class RelayedObjects implements Pick<ObjectSource, 'readObject' | 'localP
   }
 
   /** Resolves when the object is here, whole and proven; undefined when there is none. */
-  async fetch(key: string, signal: AbortSignal): Promise<KnownObject | undefined> {
+  async fetch(
+    key: string,
+    signal: AbortSignal,
+    whenHere: () => void = () => undefined,
+  ): Promise<KnownObject | undefined> {
     const both = AbortSignal.any([this.#stop.signal, signal]);
     const facts = await this.facts(key, both);
     if (facts === undefined) return undefined;
     const object = await this.#use(facts);
     try {
       await object.whenComplete(both);
+      this.#cache.markProven(object);
+      whenHere();
     } finally {
       await this.#cache.release(object);
     }
     return facts;
+  }
+
+  /** Like `fetch`, and the file that `localPath` names stays until `letGo`. */
+  async hold(key: string, signal: AbortSignal): Promise<KnownObject | undefined> {
+    return this.fetch(key, signal, () => this.#cache.hold(key));
+  }
+
+  /** Pairs with `hold`. `damaged`: its reader found wrong bytes in the file; they are looked for here, and read anew. */
+  async letGo(key: string, outcome: 'used' | 'damaged'): Promise<void> {
+    this.#cache.letGo(key);
+    const held = outcome === 'damaged' ? this.#cache.peek(key) : undefined;
+    if (held === undefined) return;
+    const object = await this.#cache.use(held.facts);
+    let wrong: number[];
+    try {
+      wrong = await object.recheck();
+    } finally {
+      await this.#cache.release(object);
+    }
+    for (const chunk of wrong) this.#options.onDamage(key, chunk);
+    // The disk has what came: then what came was wrong.
+    if (wrong.length === 0) await this.discard(key);
   }
 
   async readObject(
@@ -263,6 +292,7 @@ export class RelayedObjects implements Pick<ObjectSource, 'readObject' | 'localP
       this.#cache.markProven(object);
       onComplete(facts);
     } catch (error) {
+      if (error instanceof HoneError && isDiskFull(error.cause)) await this.#cache.giveUp(facts.sizeBytes);
       object.fail(error);
     } finally {
       clearInterval(alive);

@@ -47,10 +47,15 @@ export interface ObjectSource {
   /** The object as a file of this machine that may be read in place and does not change; undefined where there is none. */
   localPath(key: string): string | undefined;
   /**
-   * Where a source keeps copies of what it reads: resolves when the object is here, whole and checked, so that `localPath` has it.
-   * Throws `store-failed` when there is no such object.
+   * Where a source keeps copies of what it reads: resolves when the object is here, whole and checked, so that `localPath` has it
+   * until `letGo`. Throws `store-failed` when there is no such object.
    */
   makeLocal?(key: string, options?: CallOptions): Promise<void>;
+  /**
+   * Once for each `makeLocal` that resolved: the file is read no more. `damaged`: its bytes turned out wrong, so the source looks at its
+   * copy and brings the object anew to whoever asks next.
+   */
+  letGo?(key: string, outcome: 'used' | 'damaged'): Promise<void>;
 }
 
 export interface WeightStore extends ObjectSource {
