@@ -42,7 +42,7 @@ export interface FetchedVersion {
    * Once, when the files are read no more: a source that keeps copies may drop its own. `damaged`: some of their bytes turned out
    * wrong, and the source reads them anew. Never rejects: the bytes were read by then.
    */
-  letGo(outcome: 'used' | 'damaged'): Promise<void>;
+  readonly letGo: (outcome: 'used' | 'damaged') => Promise<void>;
 }
 
 const PART_BYTES = 16 << 20;
