@@ -107,26 +107,35 @@ describe('cluster controller', () => {
     expect(member.counts.receivedChunks).toBe(0);
   });
 
-  it('reads an index again that came damaged from the store', async () => {
+  it.each([
+    ['cannot be read', (text: string) => `}${text.slice(1)}`],
+    ['reads well but names another checksum', (text: string) => text.replace(/"checksum":\s*"(.)/, flipFirstDigit)],
+  ])('reads an index again that came damaged from the store and %s', async (_how, damage) => {
     await using cluster = await TestCluster.open();
     const published = await publishBytes(cluster.store, { runId: 'run', version: 1 }, noise(4, 30 * KIB));
     let damaged = 0;
     const store = gateReads(cluster.store, async function* (key, chunks) {
       for await (const chunk of chunks) {
-        const bytes = Buffer.from(chunk);
-        if (key.endsWith(INDEX_FILE) && damaged++ === 0) bytes[0] = 0x7d;
-        yield bytes;
+        const isHit = key.endsWith(INDEX_FILE) && damaged++ === 0;
+        const text = Buffer.from(chunk).toString('utf8');
+        if (isHit) expect(damage(text)).not.toBe(text);
+        yield isHit ? Buffer.from(damage(text)) : chunk;
       }
     });
     const { controller } = await cluster.startController({ store });
-    await until(() => controller.counts.pollFailures > 0);
+    await until(() => damaged > 0 && cluster.events.some(({ event }) => event === 'store-retry'));
     const { member } = await cluster.addMember('m0');
     controller.wake();
-    await until(() => controller.status().version === 'run/weight_v000001');
+    await until(() => controller.status().version === 'run/weight_v000001' && controller.status().isFetched);
     await member.makeLocal(published.key);
     expect(sha256(await readAll(member, published.key))).toBe(sha256(published.bytes));
+    expect(damaged).toBe(2);
   });
 });
+
+function flipFirstDigit(found: string, digit: string): string {
+  return `${found.slice(0, -1)}${digit === '0' ? '1' : '0'}`;
+}
 
 describe('relay cache', () => {
   const directoryOf = (cluster: TestCluster): string => join(cluster.directory, 'cache');
