@@ -4,14 +4,19 @@
  * process left is checked and used. Invariants: nothing is readable before its digest was checked, and a chunk that comes from the disk
  * is checked once more; `isComplete` says that size and checksum of the whole are proven. Damage drops a chunk, never the object.
  */
-import { mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { mkdir, open, rename, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
-import { HoneError, reasonOf } from '../../domain/errors.ts';
-import { errnoCode, isDiskFull } from '../../tensor/errno-code.ts';
-import { CHUNK_BYTES, chunkCountOf, chunkDigest, chunkSizeOf, DIGEST_BYTES } from './chunk-digest.ts';
+import { HoneError } from '../../domain/errors.ts';
+import { errnoCode } from '../../tensor/errno-code.ts';
+import { ChecksumInOrder } from './checksum-in-order.ts';
+import { CHUNK_BYTES, chunkCountOf, chunkDigest, chunkSizeOf } from './chunk-digest.ts';
 import { ChunkMemory } from './chunk-memory.ts';
+import { DigestFile } from './digest-file.ts';
 import { ObjectHash } from './object-hash.ts';
+import { keepingFailure, openLeftover, type ObjectPlace } from './object-place.ts';
+import { RecentChunks } from './recent-chunks.ts';
+import { writeAll } from './write-all.ts';
 
 /** What is known of an object before its first byte. */
 export interface ObjectFacts {
@@ -19,13 +24,6 @@ export interface ObjectFacts {
   readonly sizeBytes: number;
   /** xxh3-128 of all bytes; undefined where no index names it. */
   readonly checksum: string | undefined;
-}
-
-/** Three files of one object: while it grows, when it is whole, and the digests of its chunks. */
-export interface ObjectPlace {
-  readonly growingPath: string;
-  readonly wholePath: string;
-  readonly digestsPath: string;
 }
 
 export type RelayedPart =
@@ -40,9 +38,6 @@ export interface OpenRelayOptions {
   readonly onDamage: (object: RelayObject, chunk: number) => void;
 }
 
-/** Chunks that readers close behind the writer take from memory. */
-const RECENT_CHUNKS = 8;
-
 export class RelayObject {
   readonly facts: ObjectFacts;
   readonly chunkCount: number;
@@ -51,10 +46,10 @@ export class RelayObject {
   readonly #place: ObjectPlace;
   readonly #onDamage: OpenRelayOptions['onDamage'];
   readonly #data: FileHandle;
-  readonly #digestFile: FileHandle;
+  readonly #digestFile: DigestFile;
   readonly #digests: (string | undefined)[];
   readonly #isPresent: Uint8Array;
-  readonly #recent = new Map<number, ChunkMemory>();
+  readonly #recent = new RecentChunks();
   #presentCount = 0;
   /** The digests themselves are proven: a chunk with another one is wrong, whoever sends it. */
   #areDigestsProven = false;
@@ -64,15 +59,8 @@ export class RelayObject {
   #isClosed = false;
   #changed = Promise.withResolvers<void>();
   #aliveCount = 0;
-  readonly #digestsToKeep = new Map<number, string>();
-  /** Never rejects. */
-  #digestsKept: Promise<void> = Promise.resolve();
   /** Undefined where nothing says what the whole should be, and where the digest of the one chunk says it. */
-  #hash: ObjectHash | undefined;
-  /** Counts how often the hash began anew. */
-  #hashRound = 0;
-  #hashedChunks = 0;
-  #hashing: Promise<void> | undefined;
+  readonly #checksum: ChecksumInOrder | undefined;
 
   private constructor(facts: ObjectFacts, place: ObjectPlace, files: OpenFiles, options: OpenRelayOptions) {
     this.facts = facts;
@@ -82,7 +70,12 @@ export class RelayObject {
     this.#digestFile = files.digestFile;
     this.chunkCount = chunkCountOf(facts.sizeBytes);
     this.#digests = files.digests;
-    this.#hash = files.hash;
+    if (files.hash !== undefined)
+      this.#checksum = new ChecksumInOrder(files.hash, {
+        has: (chunk) => this.has(chunk),
+        recent: (chunk) => this.#recent.get(chunk)?.bytes,
+        read: async (chunk) => this.#read(chunk),
+      });
     this.#isPresent = new Uint8Array(this.chunkCount);
     if (options.leftover === 'proven') {
       for (const [chunk, digest] of this.#digests.entries()) if (digest !== undefined) this.#setPresent(chunk, true);
@@ -95,22 +88,25 @@ export class RelayObject {
   static async open(facts: ObjectFacts, place: ObjectPlace, options: OpenRelayOptions): Promise<RelayObject> {
     try {
       const { leftover } = options;
-      const isHashed = leftover !== 'proven' && facts.checksum !== undefined && facts.sizeBytes > CHUNK_BYTES;
-      const hash = isHashed ? await ObjectHash.take() : undefined;
       for (const path of Object.values<string>({ ...place })) await mkdir(dirname(path), { recursive: true });
       const data = leftover === 'none' ? await open(place.growingPath, 'w+') : await openLeftover(place);
       try {
         // The file has its full length at once, so that a process that finds it knows the object's size.
         if (leftover === 'none') await data.truncate(facts.sizeBytes);
-        const digestFile = await open(place.digestsPath, leftover === 'none' ? 'w+' : 'r+');
-        const digests = await readDigests(digestFile, chunkCountOf(facts.sizeBytes));
+        const { file: digestFile, digests } = await DigestFile.open(place.digestsPath, {
+          isNew: leftover === 'none',
+          chunkCount: chunkCountOf(facts.sizeBytes),
+        });
+        const isProven = leftover === 'proven' && !digests.includes(undefined);
+        const isHashed = !isProven && facts.checksum !== undefined && facts.sizeBytes > CHUNK_BYTES;
+        const hash = isHashed ? await ObjectHash.take() : undefined;
         return new RelayObject(facts, place, { data, digestFile, digests, hash }, options);
       } catch (error) {
         await data.close();
         throw error;
       }
     } catch (error) {
-      throw relayFailure(facts.key, place.growingPath, error);
+      throw keepingFailure(facts.key, place.growingPath, error);
     }
   }
 
@@ -160,13 +156,13 @@ export class RelayObject {
     try {
       await writeAll(this.#data, bytes, chunk * CHUNK_BYTES);
     } catch (error) {
-      throw relayFailure(this.facts.key, this.#place.growingPath, error);
+      throw keepingFailure(this.facts.key, this.#place.growingPath, error);
     }
     this.#digests[chunk] = digest;
-    this.#keepDigest(chunk, digest);
+    this.#digestFile.keep(chunk, digest);
     this.#remember(chunk, memory);
     this.#setPresent(chunk, true);
-    this.#advanceHash();
+    this.#checksum?.advance();
     this.#notify();
     return 'written';
   }
@@ -184,19 +180,13 @@ export class RelayObject {
   async seal(): Promise<'complete' | 'missing' | 'mismatch'> {
     if (this.#isComplete) return 'complete';
     if (this.#presentCount < this.chunkCount) return 'missing';
-    if (!this.#areDigestsProven && this.#hash === undefined && this.chunkCount === 1) {
-      const { checksum } = this.facts;
-      if (checksum !== undefined && checksum !== this.#digests[0]) return 'mismatch';
-    }
-    if (!this.#areDigestsProven && this.#hash !== undefined) {
-      while (this.#hashedChunks < this.chunkCount) {
-        this.#advanceHash();
-        await this.#hashing;
-        if (this.#presentCount < this.chunkCount) return 'missing';
-      }
-      const checksum = this.#hash.digest();
-      this.#restartHash();
-      if (checksum !== this.facts.checksum) return 'mismatch';
+    const { checksum } = this.facts;
+    if (!this.#areDigestsProven && checksum !== undefined) {
+      // The digest of the one chunk is the checksum of the whole.
+      const found = this.#checksum === undefined ? this.#digests[0] : await this.#checksum.digest(this.chunkCount);
+      this.#checksum?.restart();
+      if (found === undefined) return 'missing';
+      if (found !== checksum) return 'mismatch';
     }
     try {
       await rename(this.#place.growingPath, this.#place.wholePath).catch((error: unknown) => {
@@ -204,12 +194,12 @@ export class RelayObject {
         if (errnoCode(error) !== 'ENOENT') throw error;
       });
     } catch (error) {
-      throw relayFailure(this.facts.key, this.#place.wholePath, error);
+      throw keepingFailure(this.facts.key, this.#place.wholePath, error);
     }
     this.#areDigestsProven = true;
     this.#isComplete = true;
     // A killed process's successor finds all of it.
-    await this.#digestsKept;
+    await this.#digestFile.settled();
     this.#notify();
     return 'complete';
   }
@@ -217,13 +207,13 @@ export class RelayObject {
   /** Forgets chunks that are damaged or not those of the object. */
   drop(chunks: Iterable<number>): void {
     for (const chunk of chunks) {
-      this.#forget(chunk);
+      this.#recent.forget(chunk);
       if (!this.has(chunk)) continue;
       this.#setPresent(chunk, false);
       if (!this.#areDigestsProven) this.#digests[chunk] = undefined;
     }
     this.#isComplete = this.#isComplete && this.#presentCount === this.chunkCount;
-    this.#restartHash();
+    this.#checksum?.restart();
   }
 
   /** Reads all that is here from the disk again; drops and returns the chunks that are not what was taken in. */
@@ -303,11 +293,8 @@ export class RelayObject {
     this.#isClosed = true;
     this.#notify();
     await this.leftoverChecked;
-    await this.#hashing;
-    await this.#digestsKept;
-    for (const chunk of this.#recent.keys()) this.#forget(chunk);
-    if (this.#hash !== undefined) ObjectHash.giveBack(this.#hash);
-    this.#hash = undefined;
+    await this.#checksum?.close();
+    this.#recent.clear();
     await this.#data.close();
     await this.#digestFile.close();
   }
@@ -342,7 +329,7 @@ export class RelayObject {
         filled += bytesRead;
       }
     } catch (error) {
-      throw relayFailure(this.facts.key, this.#place.growingPath, error);
+      throw keepingFailure(this.facts.key, this.#place.growingPath, error);
     }
     return memory;
   }
@@ -355,83 +342,15 @@ export class RelayObject {
       if (memory !== undefined && chunkDigest(memory.bytes) === digest) {
         this.#setPresent(chunk, true);
         this.#remember(chunk, memory);
-        this.#advanceHash();
+        this.#checksum?.advance();
         this.#notify();
       } else this.#digests[chunk] = undefined;
       memory?.release();
     }
   }
 
-  /** Takes the chunks that follow each other into the checksum of the whole, one task at a time. */
-  #advanceHash(): void {
-    if (this.#hash === undefined || this.#areDigestsProven || this.#hashing !== undefined) return;
-    const next = this.#recent.get(this.#hashedChunks);
-    if (next !== undefined && this.has(this.#hashedChunks)) {
-      // The usual case, without a task: the chunk that just came is the next one.
-      this.#hash.update(next.bytes);
-      this.#hashedChunks += 1;
-      if (!this.has(this.#hashedChunks)) return;
-    } else if (!this.has(this.#hashedChunks)) return;
-    this.#hashing = this.#catchUpHash().finally(() => {
-      this.#hashing = undefined;
-    });
-  }
-
-  async #catchUpHash(): Promise<void> {
-    const round = this.#hashRound;
-    while (this.has(this.#hashedChunks) && !this.#isClosed) {
-      const memory = await this.#read(this.#hashedChunks).catch(() => undefined);
-      // Chunks were dropped meanwhile: the hash began anew.
-      if (memory !== undefined && round === this.#hashRound) {
-        this.#hash?.update(memory.bytes);
-        this.#hashedChunks += 1;
-      }
-      memory?.release();
-      if (memory === undefined || round !== this.#hashRound) return;
-    }
-  }
-
-  #restartHash(): void {
-    this.#hash?.reset();
-    this.#hashRound += 1;
-    this.#hashedChunks = 0;
-  }
-
-  /** For readers close behind the writer. */
   #remember(chunk: number, memory: ChunkMemory): void {
-    if (this.#isClosed) return;
-    this.#forget(chunk);
-    this.#recent.set(chunk, memory.hold());
-    if (this.#recent.size > RECENT_CHUNKS) this.#forget(this.#recent.keys().next().value ?? chunk);
-  }
-
-  #forget(chunk: number): void {
-    this.#recent.get(chunk)?.release();
-    this.#recent.delete(chunk);
-  }
-
-  /** Digests only spare a process that comes after a crash some bytes: they are written behind, many at a time. */
-  #keepDigest(chunk: number, digest: string): void {
-    this.#digestsToKeep.set(chunk, digest);
-    if (this.#digestsToKeep.size > 1) return;
-    this.#digestsKept = this.#digestsKept.then(async () => this.#writeDigests());
-  }
-
-  async #writeDigests(): Promise<void> {
-    const batch = [...this.#digestsToKeep].sort(([one], [other]) => one - other);
-    this.#digestsToKeep.clear();
-    try {
-      for (let from = 0; from < batch.length;) {
-        const [first = 0] = batch[from] ?? [];
-        let to = from + 1;
-        while (batch[to]?.[0] === first + to - from) to += 1;
-        const run = batch.slice(from, to).map(([, digest]) => digest);
-        await writeAll(this.#digestFile, Buffer.from(run.join(''), 'hex'), first * DIGEST_BYTES);
-        from = to;
-      }
-    } catch {
-      // A chunk without its digest is fetched again by the next process.
-    }
+    if (!this.#isClosed) this.#recent.remember(chunk, memory);
   }
 
   #setPresent(chunk: number, isPresent: boolean): void {
@@ -469,49 +388,6 @@ export class RelayObject {
 interface OpenFiles {
   readonly hash: ObjectHash | undefined;
   readonly data: FileHandle;
-  readonly digestFile: FileHandle;
+  readonly digestFile: DigestFile;
   readonly digests: (string | undefined)[];
-}
-
-/** Removes what lies at the place; what is open elsewhere stays readable there. */
-export async function removePlace(place: ObjectPlace): Promise<void> {
-  for (const path of [place.growingPath, place.wholePath, place.digestsPath]) await rm(path, { force: true });
-}
-
-/** A whole object that lost a chunk to damage lies under its final name still. */
-async function openLeftover(place: ObjectPlace): Promise<FileHandle> {
-  try {
-    return await open(place.wholePath, 'r+');
-  } catch (error) {
-    if (errnoCode(error) !== 'ENOENT') throw error;
-    return open(place.growingPath, 'r+');
-  }
-}
-
-async function readDigests(file: FileHandle, chunkCount: number): Promise<(string | undefined)[]> {
-  const bytes = await file.readFile();
-  return Array.from({ length: chunkCount }, (_, chunk) => {
-    const digest = bytes.subarray(chunk * DIGEST_BYTES, (chunk + 1) * DIGEST_BYTES);
-    return digest.byteLength < DIGEST_BYTES || digest.every((byte) => byte === 0) ? undefined : digest.toString('hex');
-  });
-}
-
-async function writeAll(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  let written = 0;
-  while (written < bytes.byteLength)
-    written += (await file.write(bytes, written, bytes.byteLength - written, position + written)).bytesWritten;
-}
-
-function relayFailure(key: string, path: string, error: unknown): HoneError {
-  const isFull = isDiskFull(error);
-  return new HoneError(
-    'store-failed',
-    `${key} cannot be kept at ${path}: ${isFull ? 'the disk is full' : reasonOf(error)}.`,
-    {
-      cure: isFull
-        ? 'Free space on that disk, or give the cache a smaller bound.'
-        : 'Check that the cache is a folder that can be written to.',
-      cause: error,
-    },
-  );
 }

@@ -10,7 +10,8 @@ import { dirname, join, sep } from 'node:path';
 import { HoneError, reasonOf } from '../../domain/errors.ts';
 import { checkStoreKey } from '../store/weight-store.ts';
 import { chunkCountOf, DIGEST_BYTES, prepareDigests } from './chunk-digest.ts';
-import { RelayObject, removePlace, type ObjectFacts, type ObjectPlace } from './object-relay.ts';
+import { removePlace, type ObjectPlace } from './object-place.ts';
+import { RelayObject, type ObjectFacts } from './object-relay.ts';
 
 export interface RelayCacheOptions {
   readonly directory: string;
