@@ -159,6 +159,11 @@ export class ReplicaReconciler {
     return await wait.race(this.#polling);
   }
 
+  /** Resolves when no poll is under way: one that was called off still ends what it had begun on the weights. */
+  async settled(): Promise<void> {
+    await this.#polling?.catch(() => undefined);
+  }
+
   /** Makes a running loop poll at once, or once more if it is polling now. Several calls count as one. */
   wake(): void {
     this.#isWoken = true;
@@ -174,7 +179,7 @@ export class ReplicaReconciler {
       } catch (error) {
         if (this.#state === 'failed' || !signal.aborted) throw error;
         // Nothing of this replica may go on behind the back of whoever ended the loop.
-        await this.#polling?.catch(() => undefined);
+        await this.settled();
         return;
       }
       if (!this.#isWoken && !signal.aborted) await this.#wait(pollEveryMs, signal);
