@@ -91,6 +91,7 @@ serve
   .option('--verify-served', 'after each commit read the weights back out of the engine and compare their checksums')
   .option('--poll-seconds <number>', 'between looks at the pointer; wakes come besides', '5')
   .option('--host <address>', 'address to listen on; any but loopback needs HONE_TOKEN', '127.0.0.1')
+  .option('--advertise-host <host>', 'name or address by which routers and peers reach it; --host if left out')
   .option('--port <integer>', 'of the data port; 0 = any free one', '0')
   .option('--control-port <integer>', 'of the control port; 0 = any free one', '0')
   .option('--events <file>', 'append what happens as JSON Lines')

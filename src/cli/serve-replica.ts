@@ -1,11 +1,13 @@
 /** `hone serve replica`: one replica as a process. It says when it takes requests, and ends with 0 on SIGTERM, with 1 when it failed. */
 import { createHash, randomUUID } from 'node:crypto';
+import { isIP } from 'node:net';
 import { availableParallelism, hostname } from 'node:os';
 import { resolve } from 'node:path';
 
 import { choiceOption, integerOption, numberOption, pathOption } from './options.ts';
 import { HoneError } from '../domain/errors.ts';
-import { startReplica, type ReplicaServiceOptions } from '../serve/replica-service.ts';
+import type { ReplicaServiceOptions } from '../serve/replica-options.ts';
+import { startReplica } from '../serve/replica-service.ts';
 import { ClusterMember } from '../sync/cluster/cluster-member.ts';
 import { openWeightStore } from '../sync/store/open-weight-store.ts';
 
@@ -16,6 +18,11 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
   const location = pathOption('--store', options['store']);
   const dataDirectory = pathOption('--data', options['data']) ?? '';
   const id = nameOption('--id', options['id'] ?? defaultId(dataDirectory));
+  const host = String(options['host']);
+  const routers = listOption(options['router']).map((url) => urlOption('--router', url) ?? '');
+  const advertisedHost =
+    options['advertiseHost'] === undefined ? undefined : hostOption('--advertise-host', options['advertiseHost']);
+  if (routers.length > 0 || controllerUrl !== undefined) requireReachable(host, advertisedHost);
   const token = process.env['HONE_TOKEN'];
   const now = (): number => performance.now();
   const store = location === undefined ? undefined : await openWeightStore(location, { environment: process.env });
@@ -36,7 +43,7 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
       dataDirectory,
       openSource,
       sideDataStore: store,
-      routers: listOption(options['router']).map((url) => urlOption('--router', url) ?? ''),
+      routers,
       id,
       bootId: randomUUID(),
       cluster: nameOption('--cluster', options['cluster']),
@@ -55,9 +62,10 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
       verifyServed: options['verifyServed'] === true,
       pollEveryMs: 1000 * numberOption('--poll-seconds', options['pollSeconds'], { above: 0, max: 86_400, example: 5 }),
       runId: options['run'] === undefined ? undefined : nameOption('--run', options['run']),
-      host: String(options['host']),
+      host,
       port: integerOption('--port', options['port'], { min: 0, max: MAX_PORT }),
       controlPort: integerOption('--control-port', options['controlPort'], { min: 0, max: MAX_PORT }),
+      advertisedHost,
       token,
       eventsPath: pathOption('--events', options['events']),
       random: Math.random,
@@ -84,6 +92,14 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
   }
 }
 
+/** Throws `invalid-config` when routers and peers would be told an address that stands for every one. */
+function requireReachable(host: string, advertisedHost: string | undefined): void {
+  if (advertisedHost !== undefined || !(host === '0.0.0.0' || host === '::')) return;
+  throw new HoneError('invalid-config', `The replica would tell others to reach it at ${host}, which is no address.`, {
+    cure: 'Add --advertise-host with the name or address of this machine that they know.',
+  });
+}
+
 /** The same for each start with this folder on this machine, another one for any other. */
 function defaultId(dataDirectory: string): string {
   const host = hostname().replaceAll(/[^\w.-]/gu, '-');
@@ -94,6 +110,13 @@ function nameOption(name: string, value: unknown): string {
   if (typeof value === 'string' && /^[A-Za-z0-9_][\w.-]{0,127}$/u.test(value)) return value;
   throw new HoneError('invalid-config', `${name} is ${JSON.stringify(value)}, not a name.`, {
     cure: 'Use up to 128 letters, digits, dots, hyphens and underscores.',
+  });
+}
+
+function hostOption(name: string, value: unknown): string {
+  if (typeof value === 'string' && (isIP(value) !== 0 || /^[A-Za-z0-9_][\w.-]{0,252}$/u.test(value))) return value;
+  throw new HoneError('invalid-config', `${name} is ${JSON.stringify(value)}, not a host.`, {
+    cure: `Give a name or an address without scheme and port, such as ${name} 10.0.0.7.`,
   });
 }
 

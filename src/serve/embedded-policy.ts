@@ -8,6 +8,7 @@ import { Worker } from 'node:worker_threads';
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../domain/policy.ts';
+import { Deadline } from '../sync/deadline.ts';
 import { fromPlainError } from './replica-protocol.ts';
 import type {
   CommitMode,
@@ -69,6 +70,8 @@ interface Pending {
 }
 
 const DEFAULT_DRAIN_MS = 30_000;
+/** The thread ends between two decode steps. */
+const CLOSE_MS = 10_000;
 /** Bytes that may wait to be packed; a larger tensor waits alone. */
 const STAGING_WINDOW_BYTES = 64 * 1024 * 1024;
 
@@ -269,9 +272,12 @@ export class EmbeddedPolicy implements Policy {
 
   /** Ends the thread; requests in flight fail. Safe to call twice. */
   async close(): Promise<void> {
-    if (this.#failure === undefined)
-      await this.#ask({ type: 'close', ticket: this.#nextTicket++ }).catch(() => undefined);
-    this.#break(new HoneError('engine-failed', 'The replica is closed.', { cure: 'Start a new replica.' }));
+    if (this.#failure === undefined) {
+      using deadline = new Deadline({ limitMs: CLOSE_MS, expired: () => closed() });
+      // A thread that stands still is ended all the same.
+      await deadline.race(this.#ask({ type: 'close', ticket: this.#nextTicket++ })).catch(() => undefined);
+    }
+    this.#break(closed());
     await this.#worker.terminate();
   }
 
@@ -380,6 +386,10 @@ export class EmbeddedPolicy implements Policy {
     this.#pending.clear();
     this.#broken.resolve(this.#failure);
   }
+}
+
+function closed(): HoneError {
+  return new HoneError('engine-failed', 'The replica is closed.', { cure: 'Start a new replica.' });
 }
 
 function versionPassed(exactVersion: PolicyVersion | undefined, served: PolicyVersion): HoneError {

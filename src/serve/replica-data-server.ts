@@ -1,7 +1,7 @@
 /**
  * The data port of a replica: `POST /generate` and nothing else. It owns admission at the door (token, gate, queue bound, request
  * ids) and the life of each reply. Invariants: a refusal comes before the first event and says what to do; a request whose client
- * has gone is aborted in the engine within a step; two requests of one id never run at once.
+ * has gone is aborted in the engine within a step; two requests of one id never run at once; after a failure no token leaves.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 
@@ -10,14 +10,16 @@ import type { PolicyVersion } from '../domain/ids.ts';
 import type { SideDataStore } from '../sync/side-data.ts';
 import type { EmbeddedPolicy, ReplicaStream, StreamEnd } from './embedded-policy.ts';
 import { storeKeptSets } from './replica-kept-sets.ts';
-import type { ReplicaMetrics, RequestOutcome } from './replica-metrics.ts';
+import type { ReplicaMetrics } from './replica-metrics.ts';
+import { Refusal, refusalOf } from './replica-refusal.ts';
 import { ReplicaReply } from './replica-reply.ts';
+import { readBody, requestId } from './replica-request.ts';
 import { requireTokenBeyondLoopback, type BearerToken } from './service/bearer-token.ts';
 import { errorBody, listen } from './service/control-server.ts';
 import type { ServiceLog } from './service/service-log.ts';
 import { EventWriter } from './wire/event-writer.ts';
 import { decodeGenerateRequest, type DecodedGenerateRequest } from './wire/generate-request.ts';
-import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from './wire/generate-wire.ts';
+import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER } from './wire/generate-wire.ts';
 
 export interface DataServerOptions {
   readonly policy: EmbeddedPolicy;
@@ -44,27 +46,18 @@ export interface DataServerOptions {
 }
 
 const VERSION_NOT_READY = 'WeightVersionNotReady';
-/** Reading a body of a request, and the side data of a reply, must end. */
-const BODY_DEADLINE_MS = 30_000;
+/** Storing the side data of a reply must end. */
 const SIDE_DATA_DEADLINE_MS = 60_000;
 /** For last words. */
 const CLOSE_GRACE_MS = 2000;
 const CONFLICT = 409;
 const HEADER_VERSION = 'x-hone-version';
-const REQUEST_ID = /^[\w.:-]{1,128}$/u;
 
-/** A refusal before the first event. */
-class Refusal extends Error {
-  readonly status: number;
-  readonly outcome: RequestOutcome;
-  readonly body: ReturnType<typeof errorBody>;
-
-  constructor(status: number, outcome: RequestOutcome, body: ReturnType<typeof errorBody>) {
-    super(body.error.message);
-    this.status = status;
-    this.outcome = outcome;
-    this.body = body;
-  }
+/** A request in the engine. */
+interface ActiveRequest {
+  abort(): void;
+  /** Ends the reply with the error now, whatever the engine says later. */
+  fail(error: HoneError): void;
 }
 
 export class ReplicaDataServer {
@@ -72,9 +65,10 @@ export class ReplicaDataServer {
   readonly #options: DataServerOptions;
   readonly #server: Server;
   readonly #writer = new EventWriter();
-  readonly #active = new Map<string, ReplicaStream | undefined>();
+  readonly #active = new Map<string, ActiveRequest | undefined>();
   #onIdle: (() => void) | undefined;
   #isCut = false;
+  #failure: HoneError | undefined;
 
   private constructor(server: Server, url: string, options: DataServerOptions) {
     this.#server = server;
@@ -106,6 +100,12 @@ export class ReplicaDataServer {
     });
   }
 
+  /** What the engine draws from now on is of unknown weights: every reply ends with the error, at once. */
+  fail(error: HoneError): void {
+    this.#failure ??= error;
+    for (const request of this.#active.values()) request?.fail(this.#failure);
+  }
+
   /**
    * Ends what is left with an error, so that no reply looks whole, and closes the port. Readers that do not take their last event
    * within the grace, and an engine that does not answer, are cut.
@@ -113,7 +113,7 @@ export class ReplicaDataServer {
   async close({ graceMs = CLOSE_GRACE_MS }: { readonly graceMs?: number } = {}): Promise<void> {
     const grace = AbortSignal.timeout(graceMs);
     this.#isCut = true;
-    for (const stream of this.#active.values()) stream?.abort();
+    for (const request of this.#active.values()) request?.abort();
     await this.drained(grace);
     await new Promise<void>((resolve) => {
       this.#server.close(() => resolve());
@@ -151,7 +151,7 @@ export class ReplicaDataServer {
   }
 
   async #generate(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { token, gate, maxActive, newRequestId, policy, sideData } = this.#options;
+    const { token, maxActive, newRequestId, policy, sideData } = this.#options;
     if (token?.accepts(request.headers.authorization) === false)
       throw new Refusal(
         GENERATE_STATUS.unauthorized,
@@ -160,13 +160,7 @@ export class ReplicaDataServer {
       );
     if (request.url !== GENERATE_PATH || request.method !== 'POST')
       throw new Refusal(404, 'invalid', errorBody('not_found', `The replica serves only POST ${GENERATE_PATH} here.`));
-    const door = gate();
-    if (!door.ready)
-      throw new Refusal(
-        GENERATE_STATUS.unavailable,
-        'unavailable',
-        errorBody('unavailable', `The replica takes no requests: ${door.reason ?? 'it is not ready'}.`),
-      );
+    this.#refuseUnlessOpen();
     if (this.#active.size >= maxActive)
       throw new Refusal(
         GENERATE_STATUS.busy,
@@ -193,12 +187,24 @@ export class ReplicaDataServer {
           },
         );
       if (response.destroyed) throw new HoneError('aborted', 'The client has gone.');
+      // The gate may have closed while the body came.
+      this.#refuseUnlessOpen();
       await this.#sample(id, body, response);
     } finally {
       this.#active.delete(id);
       this.#options.metrics.active.set(this.#active.size);
       if (this.#active.size === 0) this.#onIdle?.();
     }
+  }
+
+  #refuseUnlessOpen(): void {
+    const { ready, reason } = this.#options.gate();
+    if (ready) return;
+    throw new Refusal(
+      GENERATE_STATUS.unavailable,
+      'unavailable',
+      errorBody('unavailable', `The replica takes no requests: ${reason ?? 'it is not ready'}.`),
+    );
   }
 
   async #sample(id: string, body: DecodedGenerateRequest, response: ServerResponse): Promise<void> {
@@ -241,6 +247,7 @@ export class ReplicaDataServer {
           response.flushHeaders();
         },
         token: (drawn) => {
+          if (this.#failure !== undefined) return;
           const at = now();
           if (lastTokenMs === undefined) metrics.firstToken.observe((at - started) / 1000);
           else metrics.tokenGap.observe((at - lastTokenMs) / 1000);
@@ -249,11 +256,19 @@ export class ReplicaDataServer {
         },
       },
     );
-    this.#active.set(id, stream);
-    if (lost !== undefined) stream.abort();
+    const failed = Promise.withResolvers<never>();
+    const inEngine = stream;
+    this.#active.set(id, {
+      abort: () => inEngine.abort(),
+      fail: (error) => {
+        inEngine.abort();
+        failed.reject(error);
+      },
+    });
+    if (lost !== undefined) inEngine.abort();
     let end: StreamEnd;
     try {
-      end = await stream.ended;
+      end = await Promise.race([inEngine.ended, failed.promise]);
       if (this.#isCut && lost === undefined && end.kind === 'ended' && end.finish === 'abort') throw closing();
     } catch (error) {
       if (versionStart === undefined) throw error;
@@ -359,56 +374,4 @@ function versionSentence(
   return reason === 'passed'
     ? `${asked} was asked for and version ${served} is served; versions never go back.`
     : `${asked} was asked for and version ${served} is served; the replica looks for a newer one now.`;
-}
-
-function requestId(request: IncomingMessage): string | undefined {
-  const id = request.headers[REQUEST_ID_HEADER];
-  if (id === undefined) return undefined;
-  if (typeof id === 'string' && REQUEST_ID.test(id)) return id;
-  throw new HoneError('invalid-config', `${REQUEST_ID_HEADER} is ${JSON.stringify(id)}, not the name of a request.`, {
-    cure: 'Use 1 to 128 letters, digits, dots, colons, hyphens or underscores.',
-  });
-}
-
-async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
-  const declared = Number(request.headers['content-length'] ?? 0);
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  const timer = setTimeout(() => request.destroy(), BODY_DEADLINE_MS);
-  try {
-    if (declared <= maxBytes)
-      // Whoever sends too much still gets its answer.
-      for await (const chunk of request.iterator({ destroyOnReturn: false })) {
-        // Without an encoding chunks of a request are buffers.
-        chunks.push(chunk as Buffer);
-        bytes += (chunk as Buffer).length;
-        if (bytes > maxBytes) break;
-      }
-  } finally {
-    clearTimeout(timer);
-  }
-  if (declared > maxBytes || bytes > maxBytes)
-    throw new HoneError(
-      'invalid-config',
-      `The body has more than ${maxBytes} bytes, more than a request of this model can.`,
-      {
-        cure: 'Send a prompt that fits into the context.',
-      },
-    );
-  return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
-}
-
-function refusalOf(error: unknown): Refusal {
-  if (!(error instanceof HoneError))
-    return new Refusal(GENERATE_STATUS.unavailable, 'failed', errorBody('engine-failed', reasonOf(error)));
-  const message = error.cure === undefined ? error.message : `${error.message} ${error.cure}`;
-  switch (error.code) {
-    case 'invalid-config':
-    case 'context-too-small':
-      return new Refusal(GENERATE_STATUS.invalid, 'invalid', errorBody(error.code, message));
-    case 'aborted':
-      return new Refusal(499, 'abort', errorBody(error.code, message));
-    default:
-      return new Refusal(GENERATE_STATUS.unavailable, 'failed', errorBody(error.code, message));
-  }
 }

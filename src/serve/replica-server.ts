@@ -7,7 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import type { HoneError } from '../domain/errors.ts';
 import type { SideDataStore } from '../sync/side-data.ts';
-import type { EmbeddedPolicy } from './embedded-policy.ts';
+import type { EmbeddedPolicy, ReplicaStats } from './embedded-policy.ts';
 import { ReplicaDataServer } from './replica-data-server.ts';
 import { ReplicaMetrics } from './replica-metrics.ts';
 import type { BearerToken } from './service/bearer-token.ts';
@@ -64,6 +64,8 @@ export interface ReplicaServer extends AsyncDisposable {
 }
 
 const DEFAULT_MAX_WAITING = 256;
+/** For the status page. */
+const STATS_LIMIT_MS = 1000;
 
 export async function startReplicaServer(options: ReplicaServerOptions): Promise<ReplicaServer> {
   const { policy, id, bootId, slots, host = '127.0.0.1', token, log, now, newRequestId } = options;
@@ -125,7 +127,7 @@ export async function startReplicaServer(options: ReplicaServerOptions): Promise
       ...(options.peerRequest === undefined ? {} : { raw: options.peerRequest }),
       routes: (app) => {
         app.get('/status', async (context) => {
-          const engine = policy.failure === undefined ? await policy.stats().catch(() => undefined) : undefined;
+          const engine = await engineStats(policy);
           const { ready, reason } = gate();
           return context.json({
             service: 'replica',
@@ -142,6 +144,7 @@ export async function startReplicaServer(options: ReplicaServerOptions): Promise
             build: policy.build,
             uptimeMs: now() - started,
             engine,
+            eventsLost: options.log.lost,
             sync: options.syncStatus?.(),
           });
         });
@@ -184,8 +187,18 @@ export async function startReplicaServer(options: ReplicaServerOptions): Promise
     fail: (error) => {
       failure ??= error;
       state = 'failed';
+      data.fail(failure);
     },
     close: ({ drainMs = 30_000 } = {}) => (closed ??= close(drainMs)),
     [Symbol.asyncDispose]: () => (closed ??= close(0)),
   };
+}
+
+/** Undefined when the engine does not answer soon: a status page is read most when something hangs. */
+async function engineStats(policy: EmbeddedPolicy): Promise<ReplicaStats | undefined> {
+  if (policy.failure !== undefined) return undefined;
+  const limit = Promise.withResolvers<undefined>();
+  const timer = setTimeout(() => limit.resolve(undefined), STATS_LIMIT_MS);
+  const stats = policy.stats().catch(() => undefined);
+  return Promise.race([stats, limit.promise]).finally(() => clearTimeout(timer));
 }

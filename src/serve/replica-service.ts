@@ -3,7 +3,7 @@
  * cluster, and its registration at routers. It owns their order of birth and death. Invariants: nothing is served before the first
  * catch-up; whatever leaves the served weights unknown ends the replica, after everything was refused.
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import { isIP } from 'node:net';
 import { join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
@@ -15,79 +15,21 @@ import { imageChecksum } from '../sync/image-checksum.ts';
 import type { HeldVersion } from '../sync/local-weights.ts';
 import { ReplicaReconciler, type ReconcilerEvent, type SyncedReplica } from '../sync/reconciler.ts';
 import { SideDataStore } from '../sync/side-data.ts';
-import type { ObjectSource, WeightStore } from '../sync/store/weight-store.ts';
-import { EmbeddedPolicy, type CommitMode } from './embedded-policy.ts';
+import { EmbeddedPolicy } from './embedded-policy.ts';
+import { watchEngine, type EngineWatch } from './engine-watch.ts';
 import { loadTensors, openBootModel, type BootModel } from './replica-boot.ts';
+import type { ReplicaServiceOptions, VersionSource } from './replica-options.ts';
 import { startReplicaServer, type ReplicaServer } from './replica-server.ts';
 import { keepRegistered, type Registration, type ReplicaDescription } from './router/registration.ts';
 import { BearerToken } from './service/bearer-token.ts';
 import { ServiceLog } from './service/service-log.ts';
 
-/** What a replica tells the source that its weights come from. */
-export type SyncProgress =
-  | { readonly kind: 'holding'; readonly runId?: string; readonly version: number }
-  | { readonly kind: 'staged'; readonly runId: string; readonly version: number }
-  | { readonly kind: 'committed'; readonly runId: string; readonly version: number; readonly pauseMs: number };
-
-/** A place that versions come from; a cluster's also takes progress and lets peers read. */
-export interface VersionSource extends ObjectSource {
-  report?(progress: SyncProgress): void;
-  handlePeerRequest?(request: IncomingMessage, response: ServerResponse): boolean;
-  close?(): Promise<void>;
-}
-
-/** What a source may need of the replica. */
-export interface SourceHooks {
-  /** Where peers reach this replica; known once its ports are open. */
-  readonly peerUrl: () => string;
-  readonly bootId: string;
-  readonly cacheDirectory: string;
-  readonly onWake: () => void;
-  readonly signal: AbortSignal;
-}
-
-export interface ReplicaServiceOptions {
-  /** Hugging Face folder: version 0. */
-  readonly model: string;
-  /** Of this replica alone: its weights, its downloads. */
-  readonly dataDirectory: string;
-  /** Undefined = the model is served as it is. */
-  readonly openSource?: ((hooks: SourceHooks) => Promise<VersionSource>) | undefined;
-  /** Takes kept sets that requests want stored. */
-  readonly sideDataStore?: WeightStore | undefined;
-  /** Control URLs. */
-  readonly routers: readonly string[];
-  readonly id: string;
-  readonly bootId: string;
-  readonly cluster: string;
-  readonly slots: number;
-  readonly threads: number;
-  readonly build: 'auto' | 'plain' | 'fma';
-  readonly contextLength?: number | undefined;
-  readonly commitMode: CommitMode;
-  readonly inFlight: 'keep' | 'recompute';
-  readonly verifyServed: boolean;
-  readonly pollEveryMs: number;
-  /** The run to follow; the first that the store names when left out. */
-  readonly runId?: string | undefined;
-  readonly host: string;
-  readonly port: number;
-  readonly controlPort: number;
-  /** The fleet's secret. */
-  readonly token?: string | undefined;
-  readonly maxWaiting?: number | undefined;
-  readonly maxPendingBytes?: number | undefined;
-  readonly stallMs?: number | undefined;
-  /** Requests that a commit, or the end of the replica, waits for get this long. */
-  readonly drainMs: number;
-  readonly eventsPath?: string | undefined;
-  /** Milliseconds of a clock that only goes forward. */
-  readonly now: () => number;
-  readonly wallMs: () => number;
-  /** Uniform in [0, 1). */
-  readonly random: () => number;
-  readonly newRequestId: () => string;
-}
+/** A commit beyond its drain, and an engine between two answers, take far less. */
+const COMMIT_MS = 120_000;
+const ENGINE_SILENCE_MS = 300_000;
+const ENGINE_LOOK_MS = 5_000;
+/** Before the first catch-up a failed look is repeated sooner than the backstop of the loop. */
+const FIRST_LOOKS_MS = 1_000;
 
 export interface ReplicaService extends AsyncDisposable {
   readonly id: string;
@@ -109,7 +51,15 @@ export async function startReplica(options: ReplicaServiceOptions): Promise<Repl
   /** What the replica stands on; ends in the opposite order. */
   const closers: (() => Promise<void> | void)[] = [() => log.close()];
   const closeRest = async (): Promise<void> => {
-    for (const close of closers.splice(0).toReversed()) await close();
+    const failures: Error[] = [];
+    for (const close of closers.splice(0).toReversed())
+      try {
+        await close();
+      } catch (error) {
+        // The others end all the same.
+        failures.push(error instanceof Error ? error : new Error(String(error)));
+      }
+    if (failures[0] !== undefined) throw failures[0];
   };
   let service: RunningReplica | undefined;
   try {
@@ -188,8 +138,10 @@ class RunningReplica implements ReplicaService {
   #source: VersionSource | undefined;
   #reconciler: ReplicaReconciler | undefined;
   #registration: Registration | undefined;
+  #watch: EngineWatch | undefined;
   #loop: Promise<void> = Promise.resolve();
   #isClosing = false;
+  #hasFailed = false;
   #closed: Promise<void> | undefined;
 
   constructor(options: ReplicaServiceOptions, parts: Parts) {
@@ -226,7 +178,7 @@ class RunningReplica implements ReplicaService {
   async start(): Promise<void> {
     const { policy, token, log } = this.#parts;
     const options = this.#options;
-    const { maxWaiting, maxPendingBytes, stallMs } = options;
+    const { maxWaiting, maxPendingBytes, stallMs, engineSilenceMs = ENGINE_SILENCE_MS } = options;
     this.#server = await startReplicaServer({
       policy,
       id: options.id,
@@ -250,8 +202,13 @@ class RunningReplica implements ReplicaService {
       ...(stallMs === undefined ? {} : { stallMs }),
     });
     void policy.broken.then((error) => this.#fail(error));
+    this.#watch = watchEngine(policy, {
+      everyMs: Math.min(ENGINE_LOOK_MS, engineSilenceMs / 2),
+      silenceMs: engineSilenceMs,
+      onSilent: (error) => this.#fail(error),
+    });
     this.#source = await options.openSource?.({
-      peerUrl: () => this.controlUrl,
+      peerUrl: () => this.#reached(this.controlUrl),
       bootId: options.bootId,
       cacheDirectory: join(options.dataDirectory, 'cache'),
       onWake: () => this.#reconciler?.wake(),
@@ -279,13 +236,15 @@ class RunningReplica implements ReplicaService {
   /** Follows the source until the replica ends, and opens the gate at the first catch-up. */
   #follow(source: VersionSource): void {
     const { codec, weights, served } = this.#parts;
-    const { runId, verifyServed, pollEveryMs, now, dataDirectory } = this.#options;
+    const { runId, verifyServed, pollEveryMs, now, dataDirectory, drainMs, commitMs = COMMIT_MS } = this.#options;
     this.#reconciler = new ReplicaReconciler(source, this.#synced(source), {
       codec,
       weights,
       served,
       cacheDirectory: join(dataDirectory, 'fetched'),
       verifyServed,
+      // Draining is no failure, however long it was asked to take.
+      deadlines: { commitMs: drainMs + commitMs },
       now,
       onEvent: (event) => this.#onEvent(event),
       ...(runId === undefined ? {} : { runId }),
@@ -297,17 +256,17 @@ class RunningReplica implements ReplicaService {
       version: served.version,
     });
     const watch = async (): Promise<void> => {
-      // Before the first catch-up a failed look is repeated sooner than the backstop of the loop.
       while (!this.#stop.signal.aborted && !reconciler.status().isCaughtUp) {
         await reconciler.poll(this.#stop.signal);
-        if (!reconciler.status().isCaughtUp) await this.#pause(Math.min(pollEveryMs, 1000));
+        if (!reconciler.status().isCaughtUp) await this.#pause(Math.min(pollEveryMs, FIRST_LOOKS_MS));
       }
       if (this.#stop.signal.aborted) return;
       this.#open();
       await reconciler.run({ pollEveryMs, signal: this.#stop.signal });
     };
-    this.#loop = watch().catch((error: unknown) => {
-      if (this.#stop.signal.aborted) return;
+    this.#loop = watch().catch(async (error: unknown) => {
+      // What the weights on disk go through now must end before they are closed.
+      if (this.#stop.signal.aborted) return reconciler.settled();
       const failure =
         error instanceof HoneError ? error : new HoneError('engine-failed', reasonOf(error), { cause: error });
       this.#fail(failure);
@@ -365,6 +324,7 @@ class RunningReplica implements ReplicaService {
   }
 
   #open(): void {
+    if (this.server.state !== 'starting') return;
     this.server.serve();
     this.#parts.log.append({ event: 'replica-ready', version: this.policy.version });
     void this.#registration?.renew();
@@ -378,8 +338,8 @@ class RunningReplica implements ReplicaService {
       id,
       bootId,
       cluster,
-      url: this.url,
-      controlUrl: this.controlUrl,
+      url: this.#reached(this.url),
+      controlUrl: this.#reached(this.controlUrl),
       ...(runId === undefined ? {} : { runId }),
       version: this.policy.version,
       state: this.server.state,
@@ -397,7 +357,8 @@ class RunningReplica implements ReplicaService {
 
   /** The gate closes at once; who owns the replica ends it. */
   #fail(error: HoneError): void {
-    if (this.#isClosing) return;
+    if (this.#isClosing || this.#hasFailed) return;
+    this.#hasFailed = true;
     this.#server?.fail(error);
     this.#parts.log.append({ event: 'replica-failed', reason: error.message, code: error.code });
     void this.#registration?.renew();
@@ -420,16 +381,28 @@ class RunningReplica implements ReplicaService {
   async #close(): Promise<void> {
     this.#isClosing = true;
     this.#stop.abort();
+    this.#watch?.stop();
+    const { log, closeRest } = this.#parts;
     // The gate closes first; routers learn of it while what runs comes to its end.
-    await Promise.all([
+    const ends = await Promise.allSettled([
       this.#server?.close({ drainMs: this.#options.drainMs }),
       this.#registration?.close(),
       this.#loop,
     ]);
-    await this.#source?.close?.();
-    this.#parts.log.append({ event: 'replica-end', version: this.policy.version });
+    ends.push(...(await Promise.allSettled([this.#source?.close?.()])));
+    log.append({ event: 'replica-end', version: this.policy.version });
     this.#ended.resolve(undefined);
-    await this.#parts.closeRest();
+    ends.push(...(await Promise.allSettled([closeRest()])));
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
+  }
+
+  /** The same port by the name that others know this machine by. */
+  #reached(url: string): string {
+    const { advertisedHost } = this.#options;
+    if (advertisedHost === undefined) return url;
+    const reached = new URL(url);
+    reached.hostname = isIP(advertisedHost) === 6 ? `[${advertisedHost}]` : advertisedHost;
+    return reached.origin;
   }
 }
 
