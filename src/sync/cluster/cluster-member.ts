@@ -5,33 +5,24 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { setTimeout as delay } from 'node:timers/promises';
 
 import { Agent } from 'undici';
-import { z } from 'zod';
 
-import { HoneError, reasonOf } from '../../domain/errors.ts';
+import { HoneError } from '../../domain/errors.ts';
 import { LATEST_POINTER, parseIdentity } from '../version-directory.ts';
 import type { CallOptions, ObjectSource, Pointer, StoredObject } from '../store/weight-store.ts';
 import {
-  announcementSchema,
   DIGESTS_PATH,
   digestsSchema,
   FACTS_PATH,
   factsSchema,
-  heartbeatReplySchema,
-  MEMBERS_PATH,
-  parentReplySchema,
-  POINTER_PATH,
-  type Announcement,
   type CarriedObject,
-  type Heartbeat,
   type MemberProgress,
   type ParentFault,
-  type ParentReport,
   type RelayCounts,
 } from './cluster-protocol.ts';
 import { ControllerClient } from './controller-client.ts';
+import { ControllerLink, type ControllerLinkEvent } from './controller-link.ts';
 import { RelayedObjects, type KnownObject } from './relayed-objects.ts';
 import { versionOfKey } from './store-facts.ts';
 import { fetchThroughTree, type TreeSource } from './tree-fetch.ts';
@@ -63,8 +54,7 @@ export interface ClusterMemberOptions {
 }
 
 export type ClusterMemberEvent =
-  | { readonly event: 'controller-found'; readonly controller: string; readonly cluster: string }
-  | { readonly event: 'controller-lost'; readonly controller: string; readonly reason: string }
+  | ControllerLinkEvent
   | {
       readonly event: 'parent-failed';
       /** Null = the controller. */
@@ -84,13 +74,6 @@ const FACTS_TIMEOUT_MS = 60_000;
 /** Objects that come at a time; children wait for those that wait for a turn. */
 const PARALLEL_FILLS = 16;
 const CACHE_BYTES = 64 * 2 ** 30;
-const CALL_TIMEOUT_MS = 10_000;
-const LONG_POLL_MS = 25_000;
-const FIRST_HEARTBEAT_MS = 2_000;
-const FIRST_RETRY_MS = 100;
-const LAST_RETRY_MS = 2_000;
-/** Of one heartbeat; more than these wait for the next. */
-const MOST_REPORTED = 1000;
 
 export class ClusterMember implements ObjectSource, AsyncDisposable {
   readonly #options: ClusterMemberOptions;
@@ -99,21 +82,10 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
   readonly #client: ControllerClient;
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
-  readonly #bootId = randomUUID();
-  readonly #controller: TreeSource;
+  readonly #link: ControllerLink;
   /** Who each object comes from now. */
   readonly #sources = new Map<string, TreeSource>();
-  #parent: TreeSource | undefined;
-  #announcement: Announcement | undefined;
-  #held: Heartbeat['held'];
-  #progress: MemberProgress[] = [];
-  #received: string[] = [];
   #counts: RelayCounts = { receivedBytes: 0, sentBytes: 0, receivedChunks: 0, hopSeconds: 0, damagedChunks: 0 };
-  #isControllerKnown = false;
-  #heartbeatMs = FIRST_HEARTBEAT_MS;
-  #isBeatWanted = false;
-  #endWait: (() => void) | undefined;
-  #loops: Promise<unknown> = Promise.resolve();
   #closing: Promise<void> | undefined;
 
   private constructor(options: ClusterMemberOptions, objects: RelayedObjects, agent: Agent) {
@@ -121,9 +93,20 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
     this.#objects = objects;
     this.#agent = agent;
     this.#client = new ControllerClient({ url: options.controllerUrl, token: options.token, dispatcher: agent });
-    this.#controller = { id: null, url: this.#client.url };
     this.#signal = AbortSignal.any([options.signal, this.#stop.signal]);
-    this.#signal.addEventListener('abort', () => this.#endWait?.(), { once: true });
+    const { id, peerUrl, random = Math.random, onEvent, onWake } = options;
+    this.#link = new ControllerLink({
+      id,
+      bootId: randomUUID(),
+      client: this.#client,
+      peerUrl,
+      counts: () => this.counts,
+      takeIn: async (object) => this.#takeIn(object),
+      random,
+      signal: this.#signal,
+      onWake,
+      onEvent: (event) => onEvent?.(event),
+    });
   }
 
   /** Opens the cache and begins to look for the controller; a controller that cannot be reached yet is waited for in the background. */
@@ -151,10 +134,7 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
       },
       findFacts: async (key, signal) => joined().#findFacts(key, signal),
       fill: async (object, signal) => joined().#fill(object, signal),
-      onComplete: ({ key }) => {
-        joined().#received.push(key);
-        joined().#beat();
-      },
+      onComplete: ({ key }) => joined().#link.received(key),
       onDamage: (key, chunk) => {
         joined().#counts.damagedChunks += 1;
         options.onEvent?.({ event: 'chunk-damaged', key, chunk });
@@ -164,16 +144,13 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
     });
     const member = new ClusterMember(options, objects, agent);
     parts.member = member;
-    member.#loops = Promise.all([member.#beatOnAndOn(), member.#listenOnAndOn()]);
+    member.#link.start();
     return member;
   }
 
   /** Tells the controller, at once. `holding` is for what a replica came up with. */
   report(progress: MemberProgress): void {
-    if (progress.kind !== 'staged')
-      this.#held = { version: progress.version, ...(progress.runId === undefined ? {} : { runId: progress.runId }) };
-    this.#progress.push(progress);
-    this.#beat();
+    this.#link.report(progress);
   }
 
   /** What passed through here since the start. */
@@ -183,7 +160,7 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
 
   /** The parent of now: null = the controller, undefined while it was never told. */
   get parentId(): string | null | undefined {
-    return this.#parent?.id;
+    return this.#link.parent?.id;
   }
 
   async readObject(
@@ -206,13 +183,14 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
           cure: 'Read other pointers from the weight store.',
         }),
       );
-    if (this.#announcement === undefined)
+    const { announcement } = this.#link;
+    if (announcement === undefined)
       return Promise.reject(
         new HoneError('store-unavailable', `The cluster controller ${this.#client.url} was not heard yet.`, {
           cure: 'Start it, or look whether the address and HONE_TOKEN are right.',
         }),
       );
-    const { pointer, serial } = this.#announcement;
+    const { pointer, serial } = announcement;
     return Promise.resolve(pointer === null ? undefined : { value: pointer, tag: serial });
   }
 
@@ -249,18 +227,7 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#stop.abort(new HoneError('aborted', 'The replica is leaving its cluster.'));
-    this.#endWait?.();
-    await this.#loops;
-    if (this.#isControllerKnown)
-      await this.#client
-        .call({
-          method: 'DELETE',
-          path: `${MEMBERS_PATH}/${encodeURIComponent(this.#options.id)}`,
-          schema: z.unknown(),
-          timeoutMs: 2_000,
-          signal: AbortSignal.timeout(2_000),
-        })
-        .catch(() => undefined);
+    await this.#link.leave();
     await this.#objects.close();
     await this.#agent.destroy();
   }
@@ -291,9 +258,9 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
       now,
       random,
       signal: this.#with(signal),
-      controller: this.#controller,
-      parent: () => this.#parent ?? this.#controller,
-      report: async (report) => this.#reportParent(report),
+      controller: this.#link.controller,
+      parent: () => this.#link.parent ?? this.#link.controller,
+      report: async (report) => this.#link.reportParent(report),
       provenDigests: async (wanted, until) => this.#provenDigests(wanted, until),
       onSource: (source) => {
         if (source === undefined) this.#sources.delete(key);
@@ -323,119 +290,6 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
     return reply?.digests;
   }
 
-  /** Never rejects: when the controller is away, the next heartbeat that reaches it brings a parent. */
-  async #reportParent(report: ParentReport): Promise<void> {
-    try {
-      const reply = await this.#client.call({
-        method: 'POST',
-        path: `${MEMBERS_PATH}/${encodeURIComponent(this.#options.id)}/reports`,
-        body: report,
-        schema: parentReplySchema,
-        timeoutMs: CALL_TIMEOUT_MS,
-        signal: this.#signal,
-      });
-      if (reply !== undefined) this.#parent = reply.parent ?? this.#controller;
-      else this.#beat();
-    } catch (error) {
-      this.#loseController(error);
-    }
-  }
-
-  #beat(): void {
-    this.#isBeatWanted = true;
-    this.#endWait?.();
-  }
-
-  async #beatOnAndOn(): Promise<void> {
-    let failures = 0;
-    while (!this.#signal.aborted) {
-      this.#isBeatWanted = false;
-      const isHeard = await this.#sendHeartbeat();
-      failures = isHeard ? 0 : failures + 1;
-      if (this.#signal.aborted || (isHeard && this.#isBeatWanted)) continue;
-      await this.#wait(isHeard ? this.#heartbeatMs : this.#retryMs(failures), isHeard);
-    }
-  }
-
-  async #sendHeartbeat(): Promise<boolean> {
-    const progress = this.#progress.slice(0, MOST_REPORTED);
-    const received = this.#received.slice(0, MOST_REPORTED);
-    const heartbeat: Heartbeat = {
-      id: this.#options.id,
-      bootId: this.#bootId,
-      url: this.#options.peerUrl(),
-      ...(this.#parent === undefined ? {} : { parent: this.#parent.id }),
-      ...(this.#announcement === undefined ? {} : { heard: this.#announcement.serial }),
-      ...(this.#held === undefined ? {} : { held: this.#held }),
-      progress,
-      received,
-      counts: this.counts,
-    };
-    try {
-      const reply = await this.#client.call({
-        method: 'POST',
-        path: MEMBERS_PATH,
-        body: heartbeat,
-        schema: heartbeatReplySchema,
-        timeoutMs: CALL_TIMEOUT_MS,
-        signal: this.#signal,
-      });
-      if (reply === undefined)
-        throw new HoneError('store-unavailable', `${this.#client.url} is no cluster controller.`, {
-          cure: 'Give the control address of hone serve controller.',
-        });
-      this.#progress.splice(0, progress.length);
-      this.#received.splice(0, received.length);
-      this.#heartbeatMs = reply.leaseMs / 3;
-      this.#parent = reply.parent ?? this.#controller;
-      if (!this.#isControllerKnown)
-        this.#options.onEvent?.({ event: 'controller-found', controller: this.#client.url, cluster: reply.cluster });
-      this.#isControllerKnown = true;
-      if (reply.announcement !== null) await this.#hear(reply.announcement);
-      return true;
-    } catch (error) {
-      this.#loseController(error);
-      return false;
-    }
-  }
-
-  /** Waits at the controller for the next announcement, so that a new version is known within a round trip. */
-  async #listenOnAndOn(): Promise<void> {
-    let failures = 0;
-    while (!this.#signal.aborted) {
-      const after = this.#announcement === undefined ? '' : `&after=${encodeURIComponent(this.#announcement.serial)}`;
-      try {
-        const announcement = await this.#client.call({
-          method: 'GET',
-          path: `${POINTER_PATH}?wait=${LONG_POLL_MS}${after}`,
-          schema: announcementSchema.nullable(),
-          timeoutMs: LONG_POLL_MS + CALL_TIMEOUT_MS,
-          signal: this.#signal,
-        });
-        failures = 0;
-        if (announcement !== undefined && announcement !== null) await this.#hear(announcement);
-      } catch (error) {
-        this.#loseController(error);
-        failures += 1;
-        await delay(this.#retryMs(failures), undefined, { signal: this.#signal }).catch(() => undefined);
-      }
-    }
-  }
-
-  async #hear(announcement: Announcement): Promise<void> {
-    const before = this.#announcement;
-    if (before?.pointer !== undefined && before.pointer !== null) {
-      if (announcement.pointer === null || isBehind(announcement.pointer, before.pointer)) {
-        // A controller that lost its memory is behind for a while; the serial is taken, so that its next word is waited for.
-        this.#announcement = { ...before, serial: announcement.serial };
-        return;
-      }
-    }
-    this.#announcement = announcement;
-    await Promise.all(announcement.objects.map(async (object) => this.#takeIn(object)));
-    if (before === undefined || announcement.pointer !== before.pointer) this.#options.onWake();
-  }
-
   /** Never rejects: what cannot be kept now is asked for when it is needed. */
   async #takeIn({ base64, ...facts }: CarriedObject): Promise<void> {
     const known = { ...facts, checksum: facts.checksum ?? undefined };
@@ -451,51 +305,14 @@ export class ClusterMember implements ObjectSource, AsyncDisposable {
     }
   }
 
-  #loseController(error: unknown): void {
-    if (this.#signal.aborted || !this.#isControllerKnown) return;
-    this.#isControllerKnown = false;
-    this.#options.onEvent?.({ event: 'controller-lost', controller: this.#client.url, reason: reasonOf(error) });
-  }
-
   /** A version that this replica does not hold yet leaves the cache last. */
   #isWanted(key: string): boolean {
     const version = versionOfKey(key);
     if (version === undefined) return false;
-    return parseIdentity(version, key).version > (this.#held?.version ?? 0);
-  }
-
-  #retryMs(failures: number): number {
-    const { random = Math.random } = this.#options;
-    return random() * Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** failures);
-  }
-
-  /** Until time is up, or a heartbeat is wanted at once and the controller is there. */
-  async #wait(waitMs: number, mayEnd: boolean): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, waitMs);
-      this.#endWait = (): void => {
-        if (!mayEnd && !this.#signal.aborted) return;
-        clearTimeout(timer);
-        resolve();
-      };
-      if (this.#signal.aborted) this.#endWait();
-    });
-    this.#endWait = undefined;
+    return parseIdentity(version, key).version > (this.#link.held?.version ?? 0);
   }
 
   #with(signal: AbortSignal | undefined): AbortSignal {
     return signal === undefined ? this.#signal : AbortSignal.any([this.#signal, signal]);
-  }
-}
-
-/** Whether an announced version is older than another one of the same run. */
-function isBehind(pointer: string, before: string): boolean {
-  try {
-    const next = parseIdentity(pointer, 'The announced version');
-    const last = parseIdentity(before, 'The announced version');
-    return next.runId === last.runId && next.version < last.version;
-  } catch {
-    // What names no version is passed on: the reconciler says so and refuses it.
-    return false;
   }
 }
