@@ -2,7 +2,8 @@
  * The controller of one inference cluster: follows the store's pointer, brings each new version in once, and tells members what is new and
  * whom to fetch it from. Invariants: what is announced never goes back and never changes to another run (what the store says instead is
  * refused and told); the bytes of an object are read from the store once while they are in the cache; a controller that is killed and
- * started again goes on with the run, the version and the bytes it had.
+ * started again goes on with the run, the version and the bytes it had. Long because it is where the cluster's parts meet; each decides in a
+ * file of its own.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -17,9 +18,10 @@ import { AnnouncementBoard } from './announcement-board.ts';
 import { carriedObjects } from './carried-objects.ts';
 import { ClusterLease } from './cluster-lease.ts';
 import type { Announcement, Heartbeat, HeartbeatReply, ParentReport } from './cluster-protocol.ts';
-import { FollowedVersion, type RefusedPointer } from './followed-version.ts';
+import { memberStatus, type ControllerStatus } from './controller-status.ts';
+import { FollowedVersion } from './followed-version.ts';
 import { MemberProgressNotes } from './member-progress.ts';
-import { MemberRegistry, type ClusterMemberRecord, type MemberEvent } from './member-registry.ts';
+import { MemberRegistry, type MemberEvent } from './member-registry.ts';
 import { downloadObject } from './object-download.ts';
 import { RelayedObjects, type KnownObject } from './relayed-objects.ts';
 import { StoreFacts, versionOfKey } from './store-facts.ts';
@@ -269,16 +271,7 @@ export class ClusterController implements AsyncDisposable {
       cachedBytes: this.#objects.cachedBytes,
       sentBytes: this.#objects.sentBytes,
       parentReplacements: this.#registry.replacements,
-      members: this.#registry.list().map((member) => ({
-        id: member.id,
-        url: member.url,
-        parent: this.#registry.parentOf(member.id)?.id ?? null,
-        depth: this.#registry.depth(member.id),
-        isSuspect: member.isSuspect,
-        held: member.held,
-        versionsBehind: this.#versionsBehind(member),
-        counts: member.counts,
-      })),
+      members: memberStatus(this.#registry, accepted?.identity),
     };
   }
 
@@ -386,14 +379,6 @@ export class ClusterController implements AsyncDisposable {
     return parent === null ? null : { id: parent.id, url: parent.url };
   }
 
-  #versionsBehind(member: ClusterMemberRecord): number | undefined {
-    const accepted = this.#followed.accepted?.identity;
-    if (accepted === undefined) return 0;
-    const { held } = member;
-    if (held === undefined || (held.runId !== undefined && held.runId !== accepted.runId)) return undefined;
-    return Math.max(0, accepted.version - held.version);
-  }
-
   /** What a member still has to apply goes from the cache last. */
   #isWanted(key: string): boolean {
     const version = versionOfKey(key);
@@ -421,31 +406,6 @@ export class ClusterController implements AsyncDisposable {
     const { accepted } = this.#followed;
     if (accepted !== undefined) this.#lease.renew(accepted.identity, this.#registry.list());
   }
-}
-
-export interface ControllerStatus {
-  readonly cluster: string;
-  readonly store: string;
-  readonly runId: string | undefined;
-  /** Accepted and announced. */
-  readonly version: string | undefined;
-  readonly isFetched: boolean;
-  readonly storeProblem: string | undefined;
-  readonly refusals: readonly RefusedPointer[];
-  readonly cachedBytes: number;
-  readonly sentBytes: number;
-  readonly parentReplacements: number;
-  readonly members: readonly {
-    readonly id: string;
-    readonly url: string;
-    readonly parent: string | null;
-    readonly depth: number;
-    readonly isSuspect: boolean;
-    readonly held: { readonly runId?: string | undefined; readonly version: number } | undefined;
-    /** Undefined for a member that holds nothing, or weights of another run. */
-    readonly versionsBehind: number | undefined;
-    readonly counts: Heartbeat['counts'];
-  }[];
 }
 
 /** One controller a cache: two would write over each other's chunks. */
