@@ -7,7 +7,14 @@ import type { S3, S3ClientConfig } from '@aws-sdk/client-s3';
 
 import { HoneError } from '../../domain/errors.ts';
 import { Attempts, attemptSignal, type Clockwork, type RetryPolicy } from './retry.ts';
-import { judgeS3Error, noSuchBucket, s3Unavailable, type S3ErrorContext } from './s3-errors.ts';
+import {
+  isServiceError,
+  isWordless,
+  judgeS3Error,
+  noSuchBucket,
+  s3Unavailable,
+  type S3ErrorContext,
+} from './s3-errors.ts';
 import type { Environment, S3Location } from './s3-location.ts';
 import type { CallOptions } from './weight-store.ts';
 
@@ -62,7 +69,7 @@ export class S3Connection {
       attempts.begin();
       const attempt = attemptSignal(signal, attemptTimeoutMs);
       try {
-        const value = await send(client, { abortSignal: attempt.signal });
+        const value = await unlessAborted(send(client, { abortSignal: attempt.signal }), attempt.signal);
         this.#isBucketThere = true;
         return { kind: 'done', value, tries: attempts.made };
       } catch (error) {
@@ -70,7 +77,7 @@ export class S3Connection {
         if (error instanceof HoneError) throw error;
         const judgement = attempt.hasTimedOut()
           ? { kind: 'retry' as const, reason: `no answer within ${attemptTimeoutMs} ms`, atLeastMs: 0 }
-          : judgeS3Error(error, context);
+          : judgeS3Error(await this.#withWords(client, error, { abortSignal: attempt.signal }), context);
         switch (judgement.kind) {
           case 'missing':
             if (judgement.isBucketThere) this.#isBucketThere = true;
@@ -117,7 +124,7 @@ export class S3Connection {
   async #expectBucket(client: S3, context: S3ErrorContext, options: { abortSignal: AbortSignal }): Promise<void> {
     if (this.#isBucketThere) return;
     try {
-      await client.headBucket({ Bucket: this.location.bucket }, options);
+      await unlessAborted(client.headBucket({ Bucket: this.location.bucket }, options), options.abortSignal);
       this.#isBucketThere = true;
     } catch (error) {
       // Any other failure says nothing about the bucket; the next call asks again.
@@ -125,9 +132,42 @@ export class S3Connection {
     }
   }
 
+  /**
+   * A refusal of a HEAD has no body, so expired credentials, a wrong clock and missing rights all look alike: a list with one key is
+   * refused for the same reason, and says it.
+   */
+  async #withWords(client: S3, error: unknown, options: { abortSignal: AbortSignal }): Promise<unknown> {
+    if (!isWordless(error)) return error;
+    try {
+      const { bucket, prefix } = this.location;
+      const list = client.listObjectsV2({ Bucket: bucket, Prefix: prefix, MaxKeys: 1 }, options);
+      await unlessAborted(list, options.abortSignal);
+    } catch (spoken) {
+      if (isServiceError(spoken)) return spoken;
+    }
+    return error;
+  }
+
   async #connect(): Promise<S3> {
     this.#client ??= createClient(this.location, this.#environment);
     return await this.#client;
+  }
+}
+
+/** The client looks at the signal only once it has credentials; what brings those may hang. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let onAbort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = (): void => reject(signal.reason as Error); // Set by attemptSignal, or its caller's own.
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+    aborted.catch(() => undefined);
+    work.catch(() => undefined);
   }
 }
 

@@ -184,12 +184,12 @@ async function* stream(
   }
 }
 
-function request(
+async function request(
   connection: S3Connection,
   { key, path, range, etag }: DownloadRequest & { readonly etag: string | undefined },
   options: CallOptions,
 ): Promise<S3Answer<GetObjectCommandOutput>> {
-  return connection.call(
+  const answer = await connection.call(
     `read ${key}`,
     (s3, send) =>
       s3.getObject(
@@ -202,6 +202,16 @@ function request(
         send,
       ),
     options,
+  );
+  if (range === undefined || answer.kind !== 'done') return answer;
+  // A server, or a cache on the way, that does not know ranges answers with the whole object: its first bytes are not those asked for.
+  const start = Number(/^bytes (\d+)-/.exec(answer.value.ContentRange ?? 'bytes 0-')?.[1]);
+  if (start === range.start) return answer;
+  bodyOfAnswer(answer.value).destroy();
+  throw new HoneError(
+    'store-failed',
+    `Bytes from ${range.start} on were asked of ${key}, the answer begins at byte ${start}.`,
+    { cure: 'Use a server, and a proxy before it, that answers ranged GETs.' },
   );
 }
 

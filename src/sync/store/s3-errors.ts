@@ -124,6 +124,17 @@ export function judgeS3Error(error: unknown, context: S3ErrorContext): S3Judgeme
   );
 }
 
+/** A refusal that only a body could explain, and there was none. */
+export function isWordless(error: unknown): boolean {
+  const status = statusOf(error) ?? 0;
+  return textOf(error, 'name') === 'Unknown' && status >= 400 && status < 500 && status !== 404 && status !== 412;
+}
+
+/** The server answered, in words. */
+export function isServiceError(error: unknown): boolean {
+  return statusOf(error) !== undefined && textOf(error, 'name') !== 'Unknown';
+}
+
 export function noSuchBucket({ action, location }: S3ErrorContext, cause: unknown): HoneError {
   return new HoneError(
     'store-failed',

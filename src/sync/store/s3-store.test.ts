@@ -1,8 +1,11 @@
 import { execFile } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
+import { mkdtempDisposable, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -370,7 +373,10 @@ describe('what a server says', () => {
       count += 1;
       request.resume();
       const body = `<?xml version="1.0" encoding="UTF-8"?><Error><Code>${code}</Code><Message>No.</Message>${fields}</Error>`;
-      response.writeHead(status, { 'content-type': 'application/xml', ...headers }).end(body);
+      const contentLength = Buffer.byteLength(body);
+      response
+        .writeHead(status, { 'content-type': 'application/xml', 'content-length': contentLength, ...headers })
+        .end(body);
     });
     http.listen(0, '127.0.0.1');
     await once(http, 'listening');
@@ -420,6 +426,27 @@ describe('what a server says', () => {
     expect(opened.count()).toBe(2);
   });
 
+  it.each([
+    [400, 'ExpiredToken', 'the credentials have expired'],
+    [403, 'RequestTimeTooSkewed', 'the clock of this machine says'],
+    [400, 'AuthorizationHeaderMalformed', 'bucket weights is in another region'],
+  ])('is found out where the answer has no words: %s %s', async (status, code, words) => {
+    await using opened = await answering(status, code);
+    await expect(opened.store.statObject('run/a')).rejects.toMatchObject({
+      code: 'store-denied',
+      message: expect.stringContaining(words),
+    });
+  });
+
+  it('about ranges by the whole object is noticed, not taken for the bytes that were asked for', async () => {
+    await using opened = await answering(200, 'whole', { headers: { etag: '"a"' } });
+    await expect(opened.store.readObject('run/a', { range: { start: 10, end: 20 } })).rejects.toMatchObject({
+      code: 'store-failed',
+      message: expect.stringContaining('Bytes from 10 on were asked of run/a, the answer begins at byte 0.'),
+    });
+    expect(await readAll(await opened.store.readObject('run/a', { range: { start: 0, end: 20 } }))).toBe(20);
+  });
+
   it('about rights is passed on at once', async () => {
     await using opened = await answering(403, 'AccessDenied');
     await expect(opened.store.putObject('run/a', bodyOf(Buffer.from('x')))).rejects.toMatchObject({
@@ -431,6 +458,42 @@ describe('what a server says', () => {
     expect(opened.count()).toBe(1);
   });
 });
+
+it('gives up on credentials that never come, by the deadline of a try and by the signal', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'hone-aws-'));
+  const config = join(folder.path, 'config');
+  // The chain of the AWS client runs this and waits for what it says.
+  await writeFile(config, '[default]\ncredential_process = sleep 4\n');
+  const moduleUrl = JSON.stringify(new URL('./s3-store.ts', import.meta.url).href);
+  const locationUrl = JSON.stringify(new URL('./s3-location.ts', import.meta.url).href);
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    [
+      '--input-type=module',
+      '--eval',
+      `const { S3Store } = await import(${moduleUrl});
+      const { parseS3Location } = await import(${locationUrl});
+      const location = parseS3Location('s3://weights/run?endpoint=http://127.0.0.1:9', {});
+      const store = new S3Store(location, { environment: {}, retry: { attempts: 2, baseMs: 1, attemptTimeoutMs: 200 } });
+      console.log(await store.readPointer('latest').catch((error) => error.message));
+      const slow = new S3Store(location, { environment: {} });
+      console.log(await slow.readPointer('latest', { signal: AbortSignal.timeout(200) }).catch((error) => error.name));
+      process.exit();`,
+    ],
+    {
+      env: {
+        ...process.env,
+        AWS_CONFIG_FILE: config,
+        AWS_SHARED_CREDENTIALS_FILE: join(folder.path, 'none'),
+        ...NO_KEYS,
+      },
+    },
+  );
+  expect(stdout).toMatch(/no answer within 200 ms \(2 tries in [01]\.\d s\)\.\nTimeoutError\n$/u);
+});
+
+/** What would come before the configured process. */
+const NO_KEYS = { AWS_ACCESS_KEY_ID: '', AWS_SECRET_ACCESS_KEY: '', AWS_PROFILE: 'default' };
 
 async function readAll(stream: AsyncIterable<Uint8Array> | undefined): Promise<number> {
   let sizeBytes = 0;

@@ -4,6 +4,7 @@
  * upload without looking at conditions would otherwise let the second of two writers replace the first. Readers see no claims.
  */
 import { createHash } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 
 import { HoneError } from '../../domain/errors.ts';
 import type { S3Connection } from './s3-connection.ts';
@@ -11,6 +12,9 @@ import type { CallOptions, ObjectBody, StoredObject } from './weight-store.ts';
 
 /** The body of a claim. Its length, which no other object of this store is likely to have, tells a list where to look closer. */
 export const CLAIM_BODY: Uint8Array = Buffer.from('An upload to this key has begun and is not complete.\n');
+
+/** Bytes hashed before others get a turn. */
+const TURN_BYTES = 8 << 20;
 
 const SHA256 = 'hone-sha256';
 const WRITER = 'hone-writer';
@@ -84,9 +88,19 @@ export function wrongSize(sizeBytes: number, given: string): HoneError {
 export async function sha256Of(body: ObjectBody, signal: AbortSignal | undefined): Promise<string> {
   const hash = createHash('sha256');
   let sizeBytes = 0;
+  let sinceTurn = 0;
   for await (const chunk of body.chunks()) {
     signal?.throwIfAborted();
-    hash.update(chunk);
+    for (let start = 0; start < chunk.byteLength; start += TURN_BYTES) {
+      const part = chunk.subarray(start, start + TURN_BYTES);
+      hash.update(part);
+      sinceTurn += part.byteLength;
+      if (sinceTurn < TURN_BYTES) continue;
+      sinceTurn = 0;
+      // Chunks that lie in memory come without a pause: requests and timers of this thread must not wait for all of them.
+      await setImmediate();
+      signal?.throwIfAborted();
+    }
     sizeBytes += chunk.byteLength;
   }
   if (sizeBytes !== body.sizeBytes) throw wrongSize(body.sizeBytes, `${sizeBytes}`);
