@@ -129,6 +129,10 @@ describe.concurrent('hone weights', () => {
       'hone: There is no weight store runs/other. Name a folder that versions were published to, a run folder such as runs/nano-check, or s3://bucket/prefix.',
     );
     expect(readdirSync(join(directory, 'runs'))).toEqual(['tiny']);
+    mkdirSync(join(directory, 'foreign'));
+    expect(await json('ls', 'foreign')).toMatchObject({ latest: null, versions: [] });
+    expect(await json('prune', 'foreign', '--keep', '1', '--dry-run')).toMatchObject({ removedObjects: 0 });
+    expect(readdirSync(join(directory, 'foreign'))).toEqual([]);
     expect(await refusal('ls', 'ftp://host/folder')).toMatch(/^hone: A weight store cannot be at ftp:/u);
   });
 

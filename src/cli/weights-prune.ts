@@ -9,7 +9,7 @@ import { formatIdentity } from '../sync/version-directory.ts';
 export async function pruneWeights(name: string, options: Record<string, unknown>): Promise<void> {
   const keep = integerOption('--keep', options['keep'], { min: 1 });
   const dryRun = options['dryRun'] === true;
-  const store = await openNamedStore(name);
+  const store = await openNamedStore(name, { isReader: dryRun });
   const progress = createProgress({ stream: process.stderr, now: () => performance.now() });
   progress.phase(`looking through ${store.location}`);
   const report = await prune(store, {

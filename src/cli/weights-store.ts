@@ -11,9 +11,13 @@ import type { WeightStore } from '../sync/store/weight-store.ts';
 import type { VersionIdentity } from '../sync/version-directory.ts';
 import { listVersions, readLatest, type ListedVersion, type StoreListing } from '../sync/version-listing.ts';
 
-/** A folder, a run folder (whose store is `weights/`), or `s3://bucket/prefix`. A folder must exist: looking makes none. */
-export async function openNamedStore(name: string): Promise<WeightStore> {
-  if (/^[a-z][a-z0-9+.-]*:/iu.test(name)) return openWeightStore(name, { environment: process.env });
+/**
+ * A folder, a run folder (whose store is `weights/`), or `s3://bucket/prefix`. A folder must exist, and with `isReader` nothing is
+ * made in it.
+ */
+export async function openNamedStore(name: string, { isReader }: { isReader: boolean }): Promise<WeightStore> {
+  const options = { environment: process.env, isReader };
+  if (/^[a-z][a-z0-9+.-]*:/iu.test(name)) return openWeightStore(name, options);
   const isFolder = existsSync(name) && statSync(name).isDirectory();
   if (!isFolder)
     throw new HoneError('invalid-config', `There is no weight store ${name}.`, {
@@ -21,7 +25,7 @@ export async function openNamedStore(name: string): Promise<WeightStore> {
     });
   const inRun = join(name, 'weights');
   const isRun = existsSync(join(name, 'config.json')) && existsSync(inRun);
-  return openWeightStore(isRun ? inRun : name, { environment: process.env });
+  return openWeightStore(isRun ? inRun : name, options);
 }
 
 export interface OpenedStore {
@@ -31,7 +35,7 @@ export interface OpenedStore {
 }
 
 export async function readNamedStore(name: string): Promise<OpenedStore> {
-  const store = await openNamedStore(name);
+  const store = await openNamedStore(name, { isReader: true });
   return { store, listing: await listVersions(store), latest: await readLatest(store) };
 }
 

@@ -208,3 +208,12 @@ describe('refuses', () => {
     await expect(fetching).rejects.toMatchObject({ code: 'aborted' });
   });
 });
+
+it('does not believe an index that names a size out of all proportion, and holds no list of its parts', async () => {
+  const huge = { sizeBytes: Number.MAX_SAFE_INTEGER, checksum: '0'.repeat(32) };
+  const files = new Map([...(index.files?.keys() ?? [])].map((file) => [file, huge]));
+  const { source } = remote();
+  await expect(
+    fetchVersion(source, { ...index, files }, { cacheDirectory: join(root, 'cache'), codec, partBytes: 2000 }),
+  ).rejects.toMatchObject({ code: 'store-failed' });
+});

@@ -175,12 +175,14 @@ async function downloadFile(source: ObjectSource, download: Download, context: D
   );
   try {
     if (done === undefined) await writing(path, async () => appendFile(record, `${heading}\n`, { flag: 'w' }));
-    const parts: Part[] = [];
-    for (let number = 0; number * partBytes < sizeBytes; number++) {
-      const range = { start: number * partBytes, end: Math.min((number + 1) * partBytes, sizeBytes) };
-      if (done?.has(number) === true) context.onBytes(range.end - range.start);
-      else parts.push({ number, range });
-    }
+    // One after the other, as the size may be anything: an index is only text.
+    const parts = (function* (): Generator<Part> {
+      for (let number = 0; number * partBytes < sizeBytes; number++) {
+        const range = { start: number * partBytes, end: Math.min((number + 1) * partBytes, sizeBytes) };
+        if (done?.has(number) === true) context.onBytes(range.end - range.start);
+        else yield { number, range };
+      }
+    })();
     await forEachBounded(parts, { limit: partsInFlight, signal: context.signal }, async ({ number, range }, signal) => {
       await downloadPart(source, download, { ...context, signal, handle, range });
       await writing(path, async () => appendFile(record, `${number}\n`));

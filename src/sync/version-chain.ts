@@ -46,7 +46,7 @@ export async function planChain(
   if (held?.runId !== undefined && isHeld(target)) return [];
   const chain: VersionIndex[] = [];
   for (let identity = target; ;) {
-    const bytes = await readObject(source, indexKey(identity), options);
+    const bytes = await readIndexBytes(source, identity, options);
     const newer = chain.at(-1);
     if (bytes === undefined) throw newer === undefined ? missingIndex(identity) : gap(target, newer, identity, held);
     const index = parseIndex(bytes, identity);
@@ -68,16 +68,18 @@ export async function readIndex(
   identity: VersionIdentity,
   options: CallOptions = {},
 ): Promise<VersionIndex> {
-  const bytes = await readObject(source, indexKey(identity), options);
+  const bytes = await readIndexBytes(source, identity, options);
   if (bytes === undefined) throw missingIndex(identity);
   return parseIndex(bytes, identity);
 }
 
-async function readObject(
+/** The text of an index, undefined when there is none; one that is larger than any index is refused before it fills the memory. */
+export async function readIndexBytes(
   source: Pick<ObjectSource, 'readObject'>,
-  key: string,
+  identity: VersionIdentity,
   options: CallOptions,
 ): Promise<Uint8Array | undefined> {
+  const key = indexKey(identity);
   const stream = await source.readObject(key, options.signal === undefined ? {} : { signal: options.signal });
   if (stream === undefined) return undefined;
   const chunks: Uint8Array[] = [];

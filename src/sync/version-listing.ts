@@ -5,7 +5,8 @@
  */
 import { HoneError } from '../domain/errors.ts';
 import { forEachBounded } from './bounded-work.ts';
-import { readWhole, type CallOptions, type StoredObject, type WeightStore } from './store/weight-store.ts';
+import type { CallOptions, StoredObject, WeightStore } from './store/weight-store.ts';
+import { readIndexBytes } from './version-chain.ts';
 import {
   formatIdentity,
   INDEX_FILE,
@@ -112,7 +113,7 @@ async function readListedIndex(
   identity: VersionIdentity,
   options: CallOptions,
 ): Promise<Pick<ListedVersion, 'index' | 'problem'>> {
-  const bytes = await readWhole(store, `${formatIdentity(identity)}/${INDEX_FILE}`, options);
+  const bytes = await readIndexBytes(store, identity, options);
   if (bytes === undefined) return { index: undefined, problem: undefined }; // Removed since the listing.
   try {
     return { index: parseIndex(bytes, identity), problem: undefined };

@@ -48,10 +48,20 @@ export class FileStore implements WeightStore {
     this.#pointers = new FilePointers(join(root, POINTERS), { temporaryDirectory: this.#temporaryDirectory, now });
   }
 
-  /** Creates the directory when missing and clears away what killed writers left behind. */
-  static async open(root: string, { now = Date.now }: { now?: () => number } = {}): Promise<FileStore> {
+  /**
+   * Creates the directory when missing and clears away what killed writers left behind. `isReader`: nothing is made or removed, so that
+   * any folder may be looked at, on a read-only disk as well; writes to it fail.
+   */
+  static async open(
+    root: string,
+    { now = Date.now, isReader = false }: { now?: () => number; isReader?: boolean } = {},
+  ): Promise<FileStore> {
     const store = new FileStore(resolve(root), now);
     try {
+      if (isReader) {
+        await readdir(root);
+        return store;
+      }
       await makeFolder(store.#temporaryDirectory);
       for (const file of await readdir(store.#temporaryDirectory)) {
         const path = join(store.#temporaryDirectory, file);

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, realpath, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -43,6 +43,17 @@ it.each([
   const failure: unknown = await openWeightStore(location).catch((error: unknown) => error);
   expect(failure).toMatchObject({ code: 'invalid-config', message: expect.stringContaining(message) });
   expect(String(failure)).not.toContain('hunter2');
+});
+
+it('leaves a folder that is only read as it is, and says when there is none', async () => {
+  const store = await openWeightStore(root, { isReader: true });
+  expect(await store.list('')).toEqual([]);
+  expect(await store.readPointer('latest')).toBeUndefined();
+  await expect(openWeightStore(join(root, 'none'), { isReader: true })).rejects.toMatchObject({
+    code: 'store-failed',
+    message: expect.stringContaining(join(root, 'none')),
+  });
+  expect(await readdir(root)).toEqual([]);
 });
 
 it('refuses a prefix that could not be part of a key', async () => {

@@ -17,21 +17,24 @@ export interface OpenStoreOptions {
   /** The chance in the waits between tries. */
   readonly random?: Clockwork['random'];
   readonly retry?: Partial<RetryPolicy>;
+  /** Only looks: a folder is left exactly as it is. */
+  readonly isReader?: boolean;
 }
 
 /** Throws `invalid-config` for a location that cannot be read. An S3 bucket is first spoken to by the first call. */
 export async function openWeightStore(
   location: string,
-  { environment = {}, now, random, retry }: OpenStoreOptions = {},
+  { environment = {}, now, random, retry, isReader = false }: OpenStoreOptions = {},
 ): Promise<WeightStore> {
   const clock = now === undefined ? {} : { now };
+  const folder = { ...clock, isReader };
   const scheme = /^([A-Za-z][A-Za-z0-9+.-]+):/.exec(location)?.[1]?.toLowerCase();
   switch (scheme) {
     case undefined:
       if (location.trim() === '') throw refuse('The location of the weight store is empty');
-      return await FileStore.open(resolve(location), clock);
+      return await FileStore.open(resolve(location), folder);
     case 'file':
-      return await FileStore.open(folderOf(location), clock);
+      return await FileStore.open(folderOf(location), folder);
     case 's3':
       return new S3Store(parseS3Location(location, environment), {
         environment,
