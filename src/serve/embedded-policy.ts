@@ -9,7 +9,7 @@ import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../domain/policy.ts';
 import { Deadline } from '../sync/deadline.ts';
-import { fromPlainError } from './replica-protocol.ts';
+import { fromPlainError, ownBuffer } from './replica-protocol.ts';
 import type {
   CommitMode,
   FromReplica,
@@ -74,13 +74,6 @@ const DEFAULT_DRAIN_MS = 30_000;
 const CLOSE_MS = 10_000;
 /** Bytes that may wait to be packed; a larger tensor waits alone. */
 const STAGING_WINDOW_BYTES = 64 * 1024 * 1024;
-
-/** Structured cloning copies the whole buffer behind a view, so views into larger buffers are copied first; shared ones never are. */
-function ownBuffer<T extends Int32Array | Uint8Array>(array: T): T {
-  if (array.buffer instanceof SharedArrayBuffer || array.byteLength === array.buffer.byteLength) return array;
-  // slice keeps the concrete array type; the generic hides it from the checker.
-  return array.slice() as T;
-}
 
 export class EmbeddedPolicy implements Policy {
   readonly #worker: Worker;

@@ -137,3 +137,10 @@ export function toPlainError(error: unknown): PlainError {
 export function fromPlainError({ code, message, cure }: PlainError): HoneError {
   return new HoneError(code, message, cure === undefined ? {} : { cure });
 }
+
+/** Structured cloning copies the whole buffer behind a view, so views into larger buffers are copied first; shared ones never are. */
+export function ownBuffer<T extends Int32Array | Uint8Array>(array: T): T {
+  if (array.buffer instanceof SharedArrayBuffer || array.byteLength === array.buffer.byteLength) return array;
+  // slice keeps the concrete array type; the generic hides it from the checker.
+  return array.slice() as T;
+}

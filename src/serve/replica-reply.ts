@@ -1,7 +1,7 @@
 /**
  * One reply on its way to its reader: an event a decode step while the reader keeps up, several steps in one event when it does not.
  * It never holds up anybody else. Invariants: every token is sent once, in order, an event never mixes versions; a reader that
- * falls too far behind, or stands still too long, is given up, not waited for.
+ * falls too far behind, or stands still too long, is given up, not waited for; what waits here keeps nothing else alive.
  */
 import type { ServerResponse } from 'node:http';
 
@@ -34,9 +34,16 @@ interface Waiting {
 export interface ReplyToken {
   readonly id: number;
   readonly logprob: number;
+  /** A view into the rows of the whole decode step. */
   readonly kept: Uint8Array;
   readonly version: PolicyVersion;
 }
+
+/** Of an id and a log-probability while they wait. */
+const TOKEN_BYTES = 16;
+
+/** Of its own: a view would keep the rows of every other request of the step for as long as this reader is slow. */
+const copyOf = (kept: Uint8Array): Uint8Array => Uint8Array.prototype.slice.call(kept);
 
 export class ReplicaReply {
   readonly #options: ReplyOptions;
@@ -84,7 +91,7 @@ export class ReplicaReply {
     const span = this.#versions.at(-1);
     if (span?.version === version) this.#versions[this.#versions.length - 1] = { ...span, end: place + 1 };
     else this.#versions.push({ version, start: place, end: place + 1 });
-    if (keptSets === 'store') this.#gathered.push(kept);
+    if (keptSets === 'store') this.#gathered.push(copyOf(kept));
     if (this.#isBlocked) {
       this.#keepBack({ id, logprob, kept, version });
       return;
@@ -111,8 +118,9 @@ export class ReplicaReply {
     }
     last.ids.push(id);
     last.logprobs.push(logprob);
-    if (this.#options.keptSets === 'inline') last.kept.push(kept);
-    this.#waitingBytes += kept.length + 16;
+    const isInline = this.#options.keptSets === 'inline';
+    if (isInline) last.kept.push(copyOf(kept));
+    this.#waitingBytes += (isInline ? kept.length : 0) + TOKEN_BYTES;
     if (this.#waitingBytes > this.#options.maxPendingBytes)
       this.#giveUp(`the reader is ${this.#waitingBytes} bytes behind`);
   }

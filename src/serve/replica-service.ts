@@ -7,7 +7,6 @@ import { isIP } from 'node:net';
 import { join } from 'node:path';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
-import { policyVersion } from '../domain/ids.ts';
 import { CodecPool } from '../sync/delta/codec-pool.ts';
 import type { TensorCodec } from '../sync/delta/delta-codec.ts';
 import { FolderWeights } from '../sync/folder-weights.ts';
@@ -15,9 +14,10 @@ import { imageChecksum } from '../sync/image-checksum.ts';
 import type { HeldVersion } from '../sync/local-weights.ts';
 import { ReplicaReconciler, type ReconcilerEvent, type SyncedReplica } from '../sync/reconciler.ts';
 import { SideDataStore } from '../sync/side-data.ts';
-import { EmbeddedPolicy } from './embedded-policy.ts';
+import type { EmbeddedPolicy } from './embedded-policy.ts';
 import { watchEngine, type EngineWatch } from './engine-watch.ts';
-import { loadTensors, openBootModel, type BootModel } from './replica-boot.ts';
+import { openBootModel } from './replica-boot.ts';
+import { startEngine } from './replica-engine.ts';
 import type { ReplicaServiceOptions, VersionSource } from './replica-options.ts';
 import { startReplicaServer, type ReplicaServer } from './replica-server.ts';
 import { keepRegistered, type Registration, type ReplicaDescription } from './router/registration.ts';
@@ -89,31 +89,6 @@ export async function startReplica(options: ReplicaServiceOptions): Promise<Repl
     await (service === undefined ? closeRest() : service.close());
     throw error;
   }
-}
-
-/** The held weights, or the boot model while those are dirty: then the reconciler seeds them anew, and nothing is served before. */
-async function startEngine(
-  options: ReplicaServiceOptions,
-  { codec, boot, weights }: { codec: TensorCodec; boot: BootModel; weights: FolderWeights },
-): Promise<{ policy: EmbeddedPolicy; served: HeldVersion; source: 'folder' | 'boot' }> {
-  if (weights.held === undefined && options.openSource === undefined) await weights.restoreBoot();
-  const { held } = weights;
-  const tensors = held === undefined ? boot.tensors : weights.tensors;
-  const loaded = await loadTensors(codec, tensors, held?.checksums);
-  const policy = await EmbeddedPolicy.start({
-    configJson: boot.configJson,
-    served: loaded,
-    version: held?.version ?? policyVersion(0),
-    build: options.build,
-    threads: options.threads,
-    slots: options.slots,
-    inFlight: options.inFlight,
-    ...(options.contextLength === undefined ? {} : { contextLength: options.contextLength }),
-  });
-  if (held !== undefined) return { policy, served: held, source: weights.openedFrom };
-  const checksums = new Map<string, string>();
-  for (const [name, bytes] of loaded) checksums.set(name, await codec.checksum({ kind: 'memory', bytes }));
-  return { policy, served: { runId: undefined, version: policyVersion(0), checksums }, source: 'boot' };
 }
 
 interface Parts {

@@ -42,6 +42,8 @@ export interface EventReaderOptions {
 }
 
 const NEWLINE = 0x0a;
+/** Rounding of a sum of exponentials may pass 0. */
+const MOST_LOGPROB = 1e-6;
 
 export class EventReader {
   readonly #maxEventBytes: number;
@@ -100,7 +102,7 @@ export class EventReader {
     if (!line.startsWith('data:')) return;
     const value = line.slice(line.charCodeAt(5) === 0x20 ? 6 : 5);
     this.#data.push(value);
-    this.#dataBytes += value.length;
+    this.#dataBytes += value.length + 1;
   }
 }
 
@@ -113,17 +115,26 @@ export interface DrawnTokens {
   readonly version: PolicyVersion;
 }
 
-/** Throws `engine-failed` unless there is one log-probability and one kept row, with the drawn id in it, for each token. */
+/** Throws `engine-failed` unless each token has a log-probability, and a kept row with its id in it. */
 export function decodeTokensEvent(event: Extract<GenerateWireEvent, { type: 'tokens' }>): DrawnTokens {
   const ids = fromReply(() => decodeInt32('ids', event.ids));
   const logprobs = fromReply(() => decodeFloat32('logprobs', event.logprobs));
   const text = event.kept;
-  const kept = text === undefined ? undefined : decodeKeptRows(fromReply(() => decodeBase64('kept', text)));
+  const kept =
+    text === undefined
+      ? undefined
+      : decodeKeptRows(
+          fromReply(() => decodeBase64('kept', text)),
+          ids.length,
+        );
   if (ids.length === 0) throw malformed('a tokens event has no token');
   if (logprobs.length !== ids.length || (kept !== undefined && kept.length !== ids.length))
     throw malformed(
       `${ids.length} ids come with ${logprobs.length} log-probabilities and ${kept?.length ?? 0} kept rows`,
     );
+  // Infinity and NaN would come out at the end of a whole rollout, as a fault of whoever trains on it.
+  const wrong = logprobs.find((logprob) => !(logprob <= MOST_LOGPROB && Number.isFinite(logprob)));
+  if (wrong !== undefined) throw malformed(`a log-probability is ${wrong}`);
   if (kept !== undefined)
     for (const [index, row] of kept.entries())
       if (!holds(row, ids[index] ?? -1)) throw malformed(`id ${ids[index]} was drawn and is not in its kept row`);

@@ -40,11 +40,13 @@ export function encodeKeptRows(rows: readonly Int32Array[]): Uint8Array {
   return target.slice(0, offset);
 }
 
-/** All rows of the bytes, in order. Throws `engine-failed` when they are not whole rows. */
-export function decodeKeptRows(bytes: Uint8Array): Int32Array[] {
+/** All rows of the bytes, in order. Throws `engine-failed` when they are not whole rows, or more than `mostRows`. */
+export function decodeKeptRows(bytes: Uint8Array, mostRows = Infinity): Int32Array[] {
   const rows: Int32Array[] = [];
   const reader = new VarintReader(bytes);
   while (!reader.isAtEnd) {
+    // A row of a few bytes may stand for millions of ids, so they are counted before they are made.
+    if (rows.length === mostRows) throw malformed(`there are more than ${mostRows} rows`);
     const count = reader.next();
     if (count > MAX_ROW_IDS) throw malformed(`a row has ${count} ids`);
     const row = new Int32Array(count);

@@ -131,7 +131,7 @@ describe('events', () => {
   const writer = new EventWriter(256);
   const token = fc.record({
     id: fc.integer({ min: 0, max: 200_000 }),
-    logprob: fc.float({ noNaN: true }),
+    logprob: fc.float({ noNaN: true, noDefaultInfinity: true, max: 0 }),
     others: fc.uniqueArray(fc.integer({ min: 0, max: 200_000 }), { maxLength: 20 }),
   });
   const reply = fc.array(fc.record({ tokens: fc.array(token, { minLength: 1, maxLength: 4 }), version: fc.nat() }));
@@ -201,6 +201,8 @@ describe('events', () => {
     expect(() => {
       for (let turn = 0; turn < 20; turn++) reader.push(Buffer.alloc(100, 'x'));
     }).toThrow('passes 1000 bytes');
+    const empty = new EventReader({ maxEventBytes: 1000 });
+    expect(() => empty.push(Buffer.from('data:\n'.repeat(2000)))).toThrow('passes 1000 bytes');
   });
 
   test('tokens whose parts do not fit each other are refused', () => {
@@ -211,5 +213,13 @@ describe('events', () => {
     expect(() => decodeTokensEvent({ ...one, logprobs, kept: kept(Int32Array.of(4)) })).toThrow('not in its kept row');
     expect(() => decodeTokensEvent({ ...one, logprobs: '' })).toThrow('1 ids come with 0');
     expect(() => decodeTokensEvent({ ...one, ids: '', logprobs: '' })).toThrow('no token');
+    for (const wrong of [Number.NaN, -Infinity, 0.5])
+      expect(() => decodeTokensEvent({ ...one, logprobs: encodeBase64(Float32Array.of(wrong)) })).toThrow(
+        `log-probability is ${wrong}`,
+      );
+    // Rows that nobody asked for are not even made: 5 bytes each, 16 MiB of ids.
+    const wide = Int32Array.from({ length: 1 << 20 }, (_, id) => id);
+    const many = encodeBase64(Buffer.concat(new Array<Uint8Array>(10_000).fill(encodeKeptRows([wide]))));
+    expect(() => decodeTokensEvent({ ...one, logprobs, kept: many })).toThrow('more than 1 rows');
   });
 });
