@@ -210,6 +210,8 @@ describe.concurrent('hone weights', () => {
       readdirSync(join(directory, 'pulled')).filter((name) => name.startsWith('.') || name.endsWith('.lock')),
     ).toEqual([]);
     expect(await refusal('pull', 'store', '--out', 'model', '--model', 'model')).toMatch(/model already holds/u);
+    // And before anything was fetched.
+    expect((await hone('pull', 'store', '--out', 'model', '--model', 'model')).stderr).not.toContain('weight_v000004,');
     expect(await tensorsOf('model')).toEqual(expected(0));
   });
 

@@ -315,7 +315,7 @@ async function clearLeftovers(directory: string): Promise<void> {
 }
 
 /** A folder that is not of this kind is never written to. */
-async function refuseForeign(directory: string): Promise<void> {
+export async function refuseForeign(directory: string): Promise<void> {
   const found = (await readdir(directory)).find((name) => name === 'config.json' || name.endsWith('.safetensors'));
   if (found === undefined) return;
   throw new HoneError(

@@ -108,6 +108,19 @@ describe('pruning', () => {
     expect(await pruned()).toMatchObject({ removedObjects: 0, removedBytes: 0 });
   });
 
+  it('asks for no trial writes where nothing goes, as a run does after every step', async () => {
+    await publish(3);
+    let probes = 0;
+    const watched = watchStore(store, ({ operation, when }) => {
+      if (operation === 'probeConditionalWrites' && when === 'before') probes += 1;
+    });
+    expect((await pruned({ keep: 3 }, watched)).removed).toEqual([]);
+    expect(probes).toBe(0);
+    await publish(3);
+    expect((await pruned({ keep: 1 }, watched)).removed.length).toBeGreaterThan(0);
+    expect(probes).toBe(1);
+  });
+
   it('keeps what live clusters hold, those with a clock far ahead too, and not what ended ones held', async () => {
     await publish(10);
     await lease('eu', 7);

@@ -51,7 +51,8 @@ export async function prune(store: WeightStore, options: PruneOptions): Promise<
     plan.removed.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) +
     plan.removedSideData.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const report = { ...plan, latest, leases, removedObjects: total, removedBytes: bytes };
-  if (dryRun) return report;
+  // Often nothing goes, as after most steps of a run: the store is then asked nothing more.
+  if (dryRun || total === 0) return report;
   const now = await readLatest(store, call);
   if (now?.runId === latest.runId ? now.version < latest.version : now === undefined)
     throw new HoneError(

@@ -3,6 +3,7 @@
  * is there already is not fetched again. Config and tokenizer are the boot model's.
  * Invariant: the folder is the version when this returns; broken off at any point, the next pull goes on or begins anew.
  */
+import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 
@@ -14,7 +15,7 @@ import { applyVersion } from './apply-version.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
 import { discardFetched, fetchVersion, type FetchedVersion, type FetchProgress } from './fetch-version.ts';
 import { readFolderState } from './folder-state.ts';
-import { FolderWeights } from './folder-weights.ts';
+import { FolderWeights, refuseForeign } from './folder-weights.ts';
 import { imageChecksum } from './image-checksum.ts';
 import type { ObjectSource } from './store/weight-store.ts';
 import { placeSizeBytes, type TensorPlace, type TensorPlaces } from './tensor-place.ts';
@@ -87,7 +88,10 @@ export async function pullVersion(
       signal,
       ...(maxShardBytes === undefined ? {} : { maxShardBytes }),
     });
-  const isThere = ['whole', 'dirty'].includes((await readFolderState(directory))?.state ?? '');
+  const state = await readFolderState(directory);
+  // Before an anchor is fetched for nothing, and into it.
+  if (state === undefined && existsSync(directory)) await refuseForeign(directory);
+  const isThere = state?.state === 'whole' || state?.state === 'dirty';
   let weights = isThere ? await open(await readModelPlaces(directory)) : undefined;
   try {
     const held = weights === undefined ? { version: BOOT_VERSION } : weights.held;

@@ -26,8 +26,10 @@ export const DEFAULT_RETRY_POLICY: RetryPolicy = {
 
 /** Time and chance, so that tests decide both. */
 export interface Clockwork {
-  /** Milliseconds since 1970. */
+  /** Milliseconds since 1970, for what is said about clocks. */
   readonly now: () => number;
+  /** Milliseconds of a clock that only goes forward, for limits: one that is set must neither end a call nor draw it out. */
+  readonly monotonicMs: () => number;
   /** Rejects with the signal's reason as soon as it aborts. */
   readonly sleep: (durationMs: number, signal: AbortSignal | undefined) => Promise<void>;
   readonly random: Random;
@@ -43,7 +45,7 @@ export class Attempts {
   constructor(policy: RetryPolicy, clockwork: Clockwork) {
     this.#policy = policy;
     this.#clockwork = clockwork;
-    this.#startedMs = clockwork.now();
+    this.#startedMs = clockwork.monotonicMs();
   }
 
   get made(): number {
@@ -51,7 +53,7 @@ export class Attempts {
   }
 
   get elapsedMs(): number {
-    return this.#clockwork.now() - this.#startedMs;
+    return this.#clockwork.monotonicMs() - this.#startedMs;
   }
 
   begin(): void {

@@ -157,6 +157,23 @@ describe.skipIf(missing !== undefined)('over a real S3 server', () => {
     expect(relay.requests).toBe(before + 1);
   });
 
+  it('goes on with its tries when the clock is set forward by a day in between', async () => {
+    await using relay = await startFaultyRelay({
+      target: server.endpoint,
+      random: createRandom(1),
+      faults: { slowDown: 1 },
+    });
+    const url = new URL(server.location(randomUUID()));
+    url.searchParams.set('endpoint', relay.endpoint);
+    let tries = 0;
+    const store = openStore(url.href, {
+      retry: { attempts: 3, baseMs: 1 },
+      clockwork: { now: () => Date.now() + 86_400_000 * tries++, random: createRandom(2) },
+    });
+    await expect(store.readPointer('latest')).rejects.toThrow(/503 SlowDown \(3 tries in 0\.\d s\)/u);
+    store[Symbol.dispose]();
+  });
+
   it("knows a swap whose answer was lost for its own, and others' for theirs", async () => {
     await using opened = await openFaulty({});
     const { store, relay, direct } = opened;
@@ -310,7 +327,12 @@ describe.skipIf(missing !== undefined)('over a real S3 server', () => {
     try {
       for (const Key of ['a', 'b', 'c', 'd'].map((name) => `${location.prefix}${name}`))
         await s3.createMultipartUpload({ Bucket: bucket, Key });
-      const clockwork = { now: Date.now, sleep: sleepFor, random: createRandom(1) };
+      const clockwork = {
+        now: Date.now,
+        monotonicMs: () => performance.now(),
+        sleep: sleepFor,
+        random: createRandom(1),
+      };
       const connection = new S3Connection(location, {
         environment: server.environment,
         retry: DEFAULT_RETRY_POLICY,

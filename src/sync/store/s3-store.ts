@@ -69,6 +69,7 @@ export class S3Store implements WeightStore, Disposable {
   constructor(location: S3Location, options: S3StoreOptions) {
     const clockwork: Clockwork = {
       now: options.clockwork?.now ?? Date.now,
+      monotonicMs: options.clockwork?.monotonicMs ?? ((): number => performance.now()),
       sleep: options.clockwork?.sleep ?? sleepFor,
       random: options.clockwork?.random ?? createRandom(randomInt(2 ** 31)),
     };
