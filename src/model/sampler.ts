@@ -10,11 +10,13 @@ import type { Generation } from '../domain/policy.ts';
 import type { VersionSpan } from '../domain/rollout.ts';
 import { CacheSlots, type Slot } from './cache-slots.ts';
 import type { ModelConfig } from './config.ts';
+import { drawStep } from './draw-step.ts';
 import type { Engine } from './engine.ts';
+import { readChecksums, type TensorHash } from './read-checksums.ts';
 import { checkRequest, type SampleRequest } from './sample-request.ts';
-import { forward } from './transformer.ts';
 import { createRopeTable, PackedWeights, ParameterLayout, type RopeTable, type RowRange } from './weights.ts';
 
+export type { TensorHash } from './read-checksums.ts';
 export type { SampledGeneration, SampleRequest } from './sample-request.ts';
 
 /** Names a submitted request. */
@@ -30,12 +32,6 @@ export interface SamplerOptions {
   readonly prefillChunk?: number;
   /** What a commit does with the cached rows of requests that have drawn: they stay, or the new weights compute them anew. */
   readonly inFlight?: 'keep' | 'recompute';
-}
-
-/** Hashes a tensor's bytes in order. */
-export interface TensorHash {
-  update(bytes: Uint8Array): void;
-  digest(): string;
 }
 
 export interface SamplerStats {
@@ -65,12 +61,6 @@ interface Running extends Queued {
   readonly kept: Int32Array[];
   readonly keptOffsets: number[];
   readonly versions: VersionSpan[];
-}
-
-interface Draws {
-  readonly ids: Int32Array;
-  readonly logprobs: Float32Array;
-  readonly kept: readonly Int32Array[];
 }
 
 /** bf16 bytes of one slice of staging, copying or reading: well under a millisecond. */
@@ -275,20 +265,8 @@ export class Sampler {
    * Checksums of the tensors that are served, by name, read back out of the forms that the forward pass computes with. In slices;
    * a commit in between makes the result worthless, so nobody may commit until it is done.
    */
-  *servedChecksums(createHash: () => TensorHash): Generator<undefined, Map<string, string>> {
-    const checksums = new Map<string, string>();
-    for (const { name } of this.#layout.parameters) {
-      const hash = createHash();
-      for (const part of this.#current.partsOf(name, SLICE_BYTES)) {
-        const { start, end } = this.#current.byteRange(name, part);
-        const words = new Uint16Array((end - start) / 2);
-        this.#current.read(name, part, words);
-        hash.update(new Uint8Array(words.buffer));
-        yield;
-      }
-      checksums.set(name, hash.digest());
-    }
-    return checksums;
+  servedChecksums(createHash: () => TensorHash): Generator<undefined, Map<string, string>> {
+    return readChecksums(this.#current, this.#layout, createHash);
   }
 
   #write(weights: PackedWeights, { name, bytes, part }: { name: string; bytes: Uint8Array; part: RowRange }): void {
@@ -347,7 +325,17 @@ export class Sampler {
       parts.push({ running, rows });
       if (rows === missing) drawing.push(running);
     }
-    const draws = this.#compute(parts, drawing);
+    const draws = drawStep(
+      {
+        engine: this.#engine,
+        config: this.config,
+        weights: this.#current,
+        rope: this.#rope,
+        cache: this.#cache,
+        wholeRow: this.#wholeRow,
+      },
+      { parts, drawing },
+    );
     for (const { running, rows } of parts) running.slot.rows += rows;
     for (const [index, running] of drawing.entries())
       this.#deliver(running, {
@@ -355,85 +343,6 @@ export class Sampler {
         logprob: draws.logprobs[index] ?? Number.NaN,
         kept: draws.kept[index] ?? new Int32Array(0),
       });
-  }
-
-  #compute(parts: readonly { running: Running; rows: number }[], drawing: readonly Running[]): Draws {
-    const engine = this.#engine;
-    const total = parts.reduce((sum, part) => sum + part.rows, 0);
-    const tokens = new Int32Array(total);
-    const positions = new Int32Array(total);
-    const offsets = new Int32Array(total);
-    const wantedIndex = new Int32Array(drawing.length);
-    const wantedPositions = new Int32Array(drawing.length);
-    const wantedOffsets = new Int32Array(drawing.length);
-    const settings = new Float64Array(drawing.length * 8);
-    let row = 0;
-    let wanted = 0;
-    for (const { running, rows } of parts) {
-      const { slot, request } = running;
-      tokens.set(slot.tokens.subarray(slot.rows, slot.rows + rows), row);
-      offsets.fill(this.#cache.offset(slot), row, row + rows);
-      for (let index = 0; index < rows; index++) positions[row + index] = slot.rows + index;
-      row += rows;
-      if (running !== drawing[wanted]) continue;
-      wantedIndex[wanted] = row - 1;
-      wantedPositions[wanted] = slot.length - 1;
-      wantedOffsets[wanted] = this.#cache.offset(slot);
-      const { temperature, topK, topP, minP, greedy } = request.sampling;
-      settings.set(
-        [
-          1 / temperature,
-          topK,
-          topP,
-          minP,
-          greedy ? 1 : 0,
-          request.seed >>> 0,
-          (request.drawnBefore ?? 0) + running.drawn,
-        ],
-        wanted * 8,
-      );
-      wanted++;
-    }
-    const mark = engine.mark();
-    const logits = forward(
-      { engine, tape: undefined },
-      {
-        config: this.config,
-        weights: this.#current,
-        rope: this.#rope,
-        tokens: engine.allocI32(tokens),
-        rows: { count: total, positions: engine.allocI32(positions), offsets: engine.allocI32(offsets) },
-        wanted: {
-          count: wanted,
-          index: engine.allocI32(wantedIndex),
-          positions: engine.allocI32(wantedPositions),
-          offsets: engine.allocI32(wantedOffsets),
-        },
-        keys: (layer) => this.#cache.keys(layer),
-        values: (layer) => this.#cache.values(layer),
-        sequences: { all: 0, wanted: 0, count: 0 },
-      },
-    );
-    const vocabulary = this.config.vocabSize;
-    const settingsPointer = engine.alloc(settings.byteLength);
-    engine.f64(settingsPointer, settings.length).set(settings);
-    const ids = engine.alloc(wanted * 4);
-    const logprobs = engine.alloc(wanted * 4);
-    const counts = engine.alloc(wanted * 4);
-    const kept = engine.alloc(wanted * vocabulary * 4);
-    engine.run('sample', wanted, 1, ids, logprobs, counts, kept, logits.pointer, vocabulary, settingsPointer);
-    const countView = engine.i32(counts, wanted);
-    const draws: Draws = {
-      ids: engine.i32(ids, wanted).slice(),
-      logprobs: engine.f32(logprobs, wanted).slice(),
-      kept: Array.from({ length: wanted }, (_, index) =>
-        countView[index] === vocabulary
-          ? this.#wholeRow
-          : engine.i32(kept + index * vocabulary * 4, countView[index] ?? 0).slice(),
-      ),
-    };
-    engine.release(mark);
-    return draws;
   }
 
   #deliver(running: Running, drawn: { id: number; logprob: number; kept: Int32Array }): void {

@@ -7,7 +7,8 @@ import type { ModelConfig } from '../model/config.ts';
 import { openTokenizer } from '../model/tokenizer.ts';
 import type { Tokenizer } from '../model/tokenizer.ts';
 import { float32ToBfloat16 } from '../tensor/dtype.ts';
-import { checkTensors, readModelFolder, tensorToFloat32 } from '../tensor/hugging-face-folder.ts';
+import { checkTensors } from '../tensor/check-tensors.ts';
+import { readModelFolder, tensorToFloat32 } from '../tensor/hugging-face-folder.ts';
 import type { ModelFolder } from '../tensor/hugging-face-folder.ts';
 
 export interface LoadedModel {

@@ -11,7 +11,8 @@ import { parameterShapes, parseModelConfig } from '../model/config.ts';
 import type { TensorCodec } from '../sync/delta/delta-codec.ts';
 import { placeSizeBytes, type BytePlace, type TensorPlace, type TensorPlaces } from '../sync/tensor-place.ts';
 import { float32ToBfloat16 } from '../tensor/dtype.ts';
-import { checkTensors, readModelPlaces, tensorToFloat32 } from '../tensor/hugging-face-folder.ts';
+import { checkTensors } from '../tensor/check-tensors.ts';
+import { readModelPlaces, tensorToFloat32 } from '../tensor/hugging-face-folder.ts';
 
 export interface BootModel {
   readonly path: string;

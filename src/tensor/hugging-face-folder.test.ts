@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 
+import { checkTensors } from './check-tensors.ts';
 import {
-  checkTensors,
   copyModelFiles,
   layOutModel,
   readModelFolder,
