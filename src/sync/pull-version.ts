@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { HoneError } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
 import { readModelPlaces } from '../tensor/hugging-face-folder.ts';
-import { readSafetensorsHeader } from '../tensor/safetensors.ts';
+import { proveAnchor, readAnchorTensors, type AnchorTensors } from './anchor-tensors.ts';
 import { applyVersion } from './apply-version.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
 import { discardFetched, fetchVersion, type FetchedVersion, type FetchProgress } from './fetch-version.ts';
@@ -18,7 +18,7 @@ import { readFolderState } from './folder-state.ts';
 import { FolderWeights, refuseForeign } from './folder-weights.ts';
 import { imageChecksum } from './image-checksum.ts';
 import type { ObjectSource } from './store/weight-store.ts';
-import { placeSizeBytes, type TensorPlace, type TensorPlaces } from './tensor-place.ts';
+import { placeSizeBytes, type TensorPlaces } from './tensor-place.ts';
 import { planChain } from './version-chain.ts';
 import { formatIdentity, type VersionIdentity, type VersionIndex } from './version-directory.ts';
 
@@ -102,10 +102,10 @@ export async function pullVersion(
       if (first?.base !== undefined || first === undefined) weights = await open(boot);
       else {
         // Seeded from the anchor itself, in the types that are served, which need not be those of the boot model's files.
-        const seed = await placesOf(first, await fetch(first));
-        checkFits(first.identity, seed, boot);
-        weights = await open(seed, first.identity.version);
-        await settleSeed(weights, first);
+        const seed = await readAnchorTensors(first, await fetch(first));
+        checkFits(first.identity, seed.tensors, boot);
+        weights = await open(seed.tensors, first.identity.version);
+        await settleSeed(weights, first, { seed, codec, signal });
         await settled(first);
         chain.shift();
       }
@@ -141,31 +141,24 @@ async function planFrom(
   return planChain(source, target, isBehind ? held : undefined, call);
 }
 
-async function placesOf(index: VersionIndex, paths: ReadonlyMap<string, string>): Promise<Map<string, TensorPlace>> {
-  const places = new Map<string, TensorPlace>();
-  for (const [file, path] of paths)
-    for (const [name, { dtype, shape, offset, sizeBytes }] of (await readSafetensorsHeader(path)).tensors)
-      if (index.weightMap.get(name) === file)
-        places.set(name, { dtype, shape, place: { kind: 'file', path, offset, sizeBytes } });
-  return places;
-}
-
 /** The folder holds the anchor's bytes: proven, it is the anchor's version. */
-async function settleSeed(weights: FolderWeights, { identity, imageChecksum: expected }: VersionIndex): Promise<void> {
-  const { held } = weights;
-  const found = imageChecksum(held?.checksums ?? new Map());
-  if (held === undefined || (expected !== undefined && found !== expected)) {
+async function settleSeed(
+  weights: FolderWeights,
+  index: VersionIndex,
+  { seed, ...tools }: { readonly seed: AnchorTensors } & Pick<PullOptions, 'codec' | 'signal'>,
+): Promise<void> {
+  const { runId, version } = index.identity;
+  const checksums = weights.held?.checksums ?? new Map<string, string>();
+  try {
+    await proveAnchor(index, seed, { tensors: weights.tensors, checksums, ...tools });
+  } catch (error) {
     const change = await weights.beginChange({ whole: true });
     for (const name of weights.tensors.keys()) change.target(name);
     await change.abandon(); // Leaves the folder dirty.
-    throw new HoneError(
-      'checksum-mismatch',
-      `${formatIdentity(identity)} is damaged: its tensors together have checksum ${found}, published was ${expected}.`,
-      { cure: 'Restore it from a copy of the store, or publish a full anchor.' },
-    );
+    throw error;
   }
   const change = await weights.beginChange({ whole: false });
-  await change.finish({ runId: identity.runId, version: identity.version, checksums: held.checksums });
+  await change.finish({ runId, version, checksums });
 }
 
 function checkFits(identity: VersionIdentity, published: TensorPlaces, boot: TensorPlaces): void {

@@ -9,16 +9,15 @@ import { join } from 'node:path';
 
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
-import { readSafetensorsHeader } from '../tensor/safetensors.ts';
+import { proveAnchor, readAnchorTensors } from './anchor-tensors.ts';
 import { applyVersion } from './apply-version.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
 import { discardFetched, fetchVersion, type FetchedVersion, type FetchProgress } from './fetch-version.ts';
-import { imageChecksum } from './image-checksum.ts';
 import { MemoryWeights } from './memory-weights.ts';
 import type { ObjectSource } from './store/weight-store.ts';
-import type { TensorPlace, TensorPlaces } from './tensor-place.ts';
+import type { TensorPlaces } from './tensor-place.ts';
 import { planChain } from './version-chain.ts';
-import { formatIdentity, parseChecksum, type VersionIdentity, type VersionIndex } from './version-directory.ts';
+import { formatIdentity, type VersionIdentity, type VersionIndex } from './version-directory.ts';
 
 export interface BootWeights {
   readonly version: PolicyVersion;
@@ -118,33 +117,10 @@ async function loadAnchor(
   { paths }: FetchedVersion,
   { codec, signal }: RestoreContext,
 ): Promise<MemoryWeights> {
-  const tensors = new Map<string, TensorPlace>();
-  const checksums = new Map<string, string>();
-  for (const [file, path] of paths) {
-    const header = await readSafetensorsHeader(path);
-    for (const [name, { dtype, shape, offset, sizeBytes }] of header.tensors) {
-      const checksum = parseChecksum(header.metadata[name], 'xxh3-128');
-      if (index.weightMap.get(name) !== file || checksum === undefined || index.checksumFormat !== 'xxh3-128')
-        throw damaged(index, `${file} holds tensor ${name}, of which the index or the file's metadata says otherwise`);
-      tensors.set(name, { dtype, shape, place: { kind: 'file', path, offset, sizeBytes } });
-      checksums.set(name, checksum);
-    }
-  }
-  const lost = [...index.weightMap.keys()].filter((name) => !tensors.has(name));
-  if (lost.length > 0) throw damaged(index, `no file of it holds ${lost.join(', ')}`);
-  const found = imageChecksum(checksums);
-  if (index.imageChecksum !== undefined && found !== index.imageChecksum)
-    throw damaged(index, `its tensors together have checksum ${found}, published was ${index.imageChecksum}`);
+  const anchor = await readAnchorTensors(index, paths);
   const { runId, version } = index.identity;
-  return MemoryWeights.copyOf(
-    tensors,
-    { runId, version, checksums },
-    { codec, ...(signal === undefined ? {} : { signal }) },
-  );
-}
-
-function damaged(index: VersionIndex, what: string): HoneError {
-  return new HoneError('checksum-mismatch', `${formatIdentity(index.identity)} is damaged: ${what}.`, {
-    cure: 'Restore it from a copy of the store, or publish a full anchor.',
-  });
+  const options = { codec, ...(signal === undefined ? {} : { signal }) };
+  const weights = await MemoryWeights.copyOf(anchor.tensors, { runId, version }, options);
+  await proveAnchor(index, anchor, { tensors: weights.tensors, checksums: weights.held.checksums, codec, signal });
+  return weights;
 }
