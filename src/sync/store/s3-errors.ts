@@ -58,7 +58,7 @@ export function judgeS3Error(error: unknown, context: S3ErrorContext): S3Judgeme
   if (NO_CREDENTIALS.has(name))
     return final(
       'store-denied',
-      `Could not ${action} at ${where}: there are no credentials.`,
+      `Could not ${action} at ${where}: there are no credentials${whyNone(error)}.`,
       'Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role or a profile that may use the bucket.',
     );
   if (EXPIRED.has(name))
@@ -164,6 +164,12 @@ function describe(error: unknown, { name, status }: { name: string; status: numb
   // Several addresses that failed one by one come as one error without words.
   const inner = error instanceof AggregateError ? (error.errors as readonly unknown[])[0] : error;
   return reasonOf(inner) || name;
+}
+
+/** What a source of credentials says of itself, such as a login that ran out; nothing when there is no source at all. */
+function whyNone(error: unknown): string {
+  const reason = reasonOf(error).replace(/\.$/u, '');
+  return reason.startsWith('Could not load credentials') ? '' : ` (${reason})`;
 }
 
 function describeClock(date: string | undefined): string {

@@ -15,6 +15,7 @@ import { startFaultyRelay, type FaultyRelay, type Faults } from './faulty-relay.
 import { missingRadosgw, startRadosgw, type Radosgw } from './radosgw.fixture.ts';
 import { DEFAULT_RETRY_POLICY, sleepFor, type RetryPolicy } from './retry.ts';
 import { S3Connection } from './s3-connection.ts';
+import { judgeS3Error } from './s3-errors.ts';
 import { parseS3Location } from './s3-location.ts';
 import { S3Store, type S3StoreOptions } from './s3-store.ts';
 import { abortAbandonedUploads } from './s3-upload.ts';
@@ -478,6 +479,25 @@ describe('what a server says', () => {
       ),
     });
     expect(opened.count()).toBe(1);
+  });
+});
+
+it('passes on what a source of credentials says of itself', () => {
+  const location = parseS3Location('s3://weights/run?region=eu-west-1', {});
+  const judge = (message: string): unknown =>
+    judgeS3Error(Object.assign(new Error(message), { name: 'CredentialsProviderError' }), {
+      action: 'read a',
+      location,
+      now: Date.now,
+    });
+  expect(judge('Could not load credentials from any providers')).toMatchObject({
+    error: { code: 'store-denied', message: 'Could not read a at s3://weights/run: there are no credentials.' },
+  });
+  expect(judge('The SSO session of profile work has expired.')).toMatchObject({
+    error: {
+      message:
+        'Could not read a at s3://weights/run: there are no credentials (The SSO session of profile work has expired).',
+    },
   });
 });
 
