@@ -1,3 +1,4 @@
+import { writeFileSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -490,6 +491,37 @@ it('runs until aborted; a wake brings the next version at once, and wakes that c
     }
     expect(replica.commits).toEqual([1, 2, 3, 4, 5]);
   });
+});
+
+it('fetches damaged bytes less and less often, whoever wakes it, and takes them once they are repaired', async () => {
+  await writer.write(weightsOf(1), { shardBytes: 1 << 20 });
+  const directory = join(root, 'store/run/weight_v000001');
+  const name = (await readdir(directory)).find((file) => file.endsWith('.safetensors')) ?? '';
+  const whole = await readFile(join(directory, name));
+  const flipped = Buffer.from(whole);
+  flipped[whole.byteLength - 100]! ^= 4;
+  await writeFile(join(directory, name), flipped);
+  const abort = new AbortController();
+  const startedMs = performance.now();
+  let failures = 0;
+  let tookMs = 0;
+  const { reconciler, replica } = await follow(store, {
+    deadlines: { damagedMs: 20 },
+    onEvent: ({ type }) => {
+      if (type === 'weights-committed') abort.abort();
+      if (type !== 'sync-retry') return;
+      failures += 1;
+      reconciler.wake();
+      if (failures !== 6) return;
+      tookMs = performance.now() - startedMs;
+      writeFileSync(join(directory, name), whole);
+    },
+  });
+  await reconciler.run({ pollEveryMs: 1, signal: abort.signal });
+  expect(failures).toBe(6);
+  // Before the sixth try: 20 + 40 + 80 + 160 ms.
+  expect(tookMs).toBeGreaterThanOrEqual(295);
+  expect(replica.version).toBe(1);
 });
 
 it('polls once more when the wake came too late for the poll at work', async () => {

@@ -10,6 +10,7 @@ import type { PolicyVersion } from '../domain/ids.ts';
 import { catchUp, type CaughtUp } from './catch-up.ts';
 import { Deadline, throwIfAborted } from './deadline.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
+import { isDamage } from './fetch-version.ts';
 import { imageChecksum } from './image-checksum.ts';
 import type { HeldVersion, LocalWeights } from './local-weights.ts';
 import type {
@@ -64,6 +65,11 @@ export interface ReconcilerDeadlines {
   readonly stageMs: number;
   /** The commit, draining included. */
   readonly commitMs: number;
+  /**
+   * Pause of the loop once the same bytes came damaged twice in a row; doubled with each time more, up to 30 times this. What is damaged
+   * in the store stays so until it is repaired, and fetching it at every poll and wake would cost its size each time.
+   */
+  readonly damagedMs: number;
 }
 
 const DEADLINES: ReconcilerDeadlines = {
@@ -72,7 +78,9 @@ const DEADLINES: ReconcilerDeadlines = {
   stallMs: 60_000,
   stageMs: 120_000,
   commitMs: 120_000,
+  damagedMs: 1000,
 };
+const LONGEST_DAMAGED_PAUSE = 30;
 
 export class ReplicaReconciler {
   readonly #source: ObjectSource;
@@ -172,21 +180,32 @@ export class ReplicaReconciler {
 
   /** Polls on every wake, and every `pollEveryMs` as a backstop, until the signal aborts. Throws only after a failed commit. */
   async run({ pollEveryMs, signal }: { pollEveryMs: number; signal: AbortSignal }): Promise<void> {
+    let damagedInARow = 0;
     while (!signal.aborted) {
       this.#isWoken = false;
       try {
-        await this.poll(signal);
+        const result = await this.poll(signal);
+        damagedInARow = result.kind === 'retry' && isDamage(result.error) ? damagedInARow + 1 : 0;
       } catch (error) {
         if (this.#state === 'failed' || !signal.aborted) throw error;
         // Nothing of this replica may go on behind the back of whoever ended the loop.
         await this.settled();
         return;
       }
-      if (!this.#isWoken && !signal.aborted) await this.#wait(pollEveryMs, signal);
+      if (damagedInARow > 1)
+        await this.#wait(this.#deadlines.damagedMs * Math.min(LONGEST_DAMAGED_PAUSE, 2 ** (damagedInARow - 2)), {
+          signal,
+          isEndedByWake: false,
+        });
+      if (!this.#isWoken) await this.#wait(pollEveryMs, { signal, isEndedByWake: true });
     }
   }
 
-  async #wait(pollEveryMs: number, signal: AbortSignal): Promise<void> {
+  async #wait(
+    durationMs: number,
+    { signal, isEndedByWake }: { signal: AbortSignal; isEndedByWake: boolean },
+  ): Promise<void> {
+    if (signal.aborted) return;
     await new Promise<void>((resolve) => {
       const end = (): void => {
         clearTimeout(timer);
@@ -194,9 +213,9 @@ export class ReplicaReconciler {
         this.#endWait = undefined;
         resolve();
       };
-      const timer = setTimeout(end, pollEveryMs);
+      const timer = setTimeout(end, durationMs);
       signal.addEventListener('abort', end);
-      this.#endWait = end;
+      if (isEndedByWake) this.#endWait = end;
     });
   }
 
