@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { constants, zstdCompressSync, zstdDecompressSync } from 'node:zlib';
@@ -67,6 +67,19 @@ it('says that an object is damaged, and undefined of one that is not there', asy
   await expect(side.put(policyVersion(7), arrays)).rejects.toMatchObject({ code: 'checksum-mismatch' });
   await rm(path);
   expect(await side.get(key)).toBeUndefined();
+});
+
+it('holds and gives no more than it may, neither expanded nor as it is stored', async () => {
+  const small = new SideDataStore(store, { runId: 'run', maxBytes: 2000 });
+  const zeros = new Map([['a', { values: new Int32Array(1000), shape: [1000] }]]);
+  await expect(small.put(policyVersion(7), zeros)).rejects.toMatchObject({ code: 'store-failed' });
+  await expect(small.get(await side.put(policyVersion(7), zeros))).rejects.toMatchObject({ code: 'checksum-mismatch' });
+  const key = await small.put(policyVersion(7), arrays);
+  await truncate(join(root, key), 2 ** 33);
+  await expect(small.get(key)).rejects.toMatchObject({
+    code: 'store-failed',
+    message: `${key} has more than 1050576 bytes, which none of its kind needs.`,
+  });
 });
 
 it('refuses what is no key of this run, and a shape that does not fit', async () => {

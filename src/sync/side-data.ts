@@ -13,8 +13,10 @@ import { policyVersion, type PolicyVersion } from '../domain/ids.ts';
 import { decodeSafetensors, encodeSafetensors, type TensorData } from '../tensor/safetensors.ts';
 import { bodyOf, checkStoreKey, readWhole, type CallOptions, type WeightStore } from './store/weight-store.ts';
 
-/** What one object may expand to; a hostile one must not fill the memory. */
+/** What one object may expand to, and nearly what it may be; a hostile one must not fill the memory. */
 const MAX_EXPANDED_BYTES = 1 << 30;
+/** What zstd adds to bytes that do not shrink is far less. */
+const FRAME_BYTES = 1 << 20;
 const CHUNK_BYTES = 1 << 20;
 
 const compress = promisify(zstdCompress);
@@ -36,9 +38,14 @@ export type SideDataKey = string;
 export class SideDataStore {
   readonly #store: WeightStore;
   readonly #runId: string;
+  readonly #maxBytes: number;
 
-  constructor(store: WeightStore, { runId }: { readonly runId: string }) {
+  constructor(
+    store: WeightStore,
+    { runId, maxBytes = MAX_EXPANDED_BYTES }: { readonly runId: string; readonly maxBytes?: number },
+  ) {
     checkStoreKey(runId);
+    this.#maxBytes = maxBytes;
     this.#store = store;
     this.#runId = runId;
   }
@@ -48,10 +55,10 @@ export class SideDataStore {
     const tensors = new Map<string, TensorData>();
     for (const [name, { values, shape }] of arrays) tensors.set(name, tensorOf(name, values, shape));
     const content = Buffer.concat(encodeSafetensors(tensors, {}, 'side data'));
-    if (content.byteLength > MAX_EXPANDED_BYTES)
+    if (content.byteLength > this.#maxBytes)
       throw new HoneError(
         'store-failed',
-        `Side data of ${content.byteLength} bytes is more than one object may hold (${MAX_EXPANDED_BYTES}).`,
+        `Side data of ${content.byteLength} bytes is more than one object may hold (${this.#maxBytes}).`,
         { cure: 'Store it as several objects, such as one a segment.' },
       );
     const key = `${sideDataPrefix(this.#runId)}${versionName(version)}/${sha256(content)}`;
@@ -74,11 +81,11 @@ export class SideDataStore {
       throw new HoneError('store-failed', `${key} is not the key of side data of run ${this.#runId}.`, {
         cure: 'Pass the key that put returned, on a store of the same run.',
       });
-    const frame = await readWhole(this.#store, key, options);
+    const frame = await readWhole(this.#store, key, { ...options, maxBytes: this.#maxBytes + FRAME_BYTES });
     if (frame === undefined) return undefined;
     let content: Buffer;
     try {
-      content = await expand(frame, { chunkSize: CHUNK_BYTES, maxOutputLength: MAX_EXPANDED_BYTES });
+      content = await expand(frame, { chunkSize: CHUNK_BYTES, maxOutputLength: this.#maxBytes });
     } catch (error) {
       throw damaged(key, `it does not expand (${reasonOf(error)})`, error);
     }

@@ -5,7 +5,7 @@
  */
 import { HoneError } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
-import type { CallOptions, ObjectSource } from './store/weight-store.ts';
+import { readWhole, type CallOptions, type ObjectSource } from './store/weight-store.ts';
 import {
   formatIdentity,
   INDEX_FILE,
@@ -79,20 +79,11 @@ export async function readIndexBytes(
   identity: VersionIdentity,
   options: CallOptions,
 ): Promise<Uint8Array | undefined> {
-  const key = indexKey(identity);
-  const stream = await source.readObject(key, options.signal === undefined ? {} : { signal: options.signal });
-  if (stream === undefined) return undefined;
-  const chunks: Uint8Array[] = [];
-  let sizeBytes = 0;
-  for await (const chunk of stream) {
-    sizeBytes += chunk.byteLength;
-    if (sizeBytes > MAX_INDEX_BYTES)
-      throw new HoneError('store-failed', `${key} has more than ${MAX_INDEX_BYTES} bytes, which no index needs.`, {
-        cure: 'Remove that directory from the weight store and publish a full anchor.',
-      });
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
+  const { signal } = options;
+  return readWhole(source, indexKey(identity), {
+    maxBytes: MAX_INDEX_BYTES,
+    ...(signal === undefined ? {} : { signal }),
+  });
 }
 
 function indexKey(identity: VersionIdentity): string {

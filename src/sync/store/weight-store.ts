@@ -98,16 +98,27 @@ export function bodyOf(...chunks: readonly Uint8Array[]): ObjectBody {
   return { sizeBytes: chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0), chunks: () => chunks };
 }
 
-/** The whole object in one array, or undefined when the key is free. For small objects: indexes, manifests. */
+/**
+ * The whole object in one array, or undefined when the key is free. For small objects: indexes, manifests. One of more than `maxBytes`
+ * is `store-failed` before it fills the memory.
+ */
 export async function readWhole(
   source: Pick<ObjectSource, 'readObject'>,
   key: string,
-  options: CallOptions & { readonly range?: ByteRange } = {},
+  { maxBytes = Infinity, ...options }: CallOptions & { readonly range?: ByteRange; readonly maxBytes?: number } = {},
 ): Promise<Uint8Array | undefined> {
   const stream = await source.readObject(key, options);
   if (stream === undefined) return undefined;
   const chunks: Uint8Array[] = [];
-  for await (const chunk of stream) chunks.push(chunk);
+  let sizeBytes = 0;
+  for await (const chunk of stream) {
+    sizeBytes += chunk.byteLength;
+    if (sizeBytes > maxBytes)
+      throw new HoneError('store-failed', `${key} has more than ${maxBytes} bytes, which none of its kind needs.`, {
+        cure: 'Find out who wrote it, and remove it from the weight store.',
+      });
+    chunks.push(chunk);
+  }
   return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
 }
 
