@@ -10,8 +10,8 @@ import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
 
+import { aCount, readScriptOptions } from '../scripts/script-options.ts';
 import { noise, publishBytes, until } from '../src/serve/cluster.fixture.ts';
 import { FileStore } from '../src/sync/store/file-store.ts';
 
@@ -20,16 +20,18 @@ const SMALL_BYTES = 30 * 1024;
 const LAUNCHER = fileURLToPath(new URL('../bin/hone.js', import.meta.url));
 const MEMBER = fileURLToPath(new URL('../src/serve/cluster-member-process.fixture.ts', import.meta.url));
 
-const { values } = parseArgs({
+const values = readScriptOptions({
+  name: 'bench:cluster',
+  summary: 'The broadcast tree of a cluster against reading the store in turn.',
   options: {
-    mib: { type: 'string', default: '256' },
-    members: { type: 'string', default: '6' },
-    rounds: { type: 'string', default: '3' },
-    versions: { type: 'string', default: '20' },
+    mib: aCount(256, 'size of the object, in MiB'),
+    members: aCount(6, 'members of the cluster'),
+    rounds: aCount(3, 'times that the object is sent'),
+    versions: aCount(20, 'small versions whose announcement is timed'),
   },
 });
-const sizeBytes = Number(values.mib) * MIB;
-const memberCount = Number(values.members);
+const sizeBytes = values.mib * MIB;
+const memberCount = values.members;
 
 interface Told {
   readonly event?: string;
@@ -99,7 +101,7 @@ try {
   const rates: { copy: number; reads: number; tree: number }[] = [];
   let last: Told[] = [];
   let before: Told[] = members.map((member) => member.told.find(({ event }) => event === 'started') ?? {});
-  for (let round = 0; round < Number(values.rounds); round++) {
+  for (let round = 0; round < values.rounds; round++) {
     const key = await publish(noise(round + 1, sizeBytes));
     await wake();
     const treeSeconds = await seconds(async () => {
@@ -124,7 +126,7 @@ try {
   console.log(`peak memory of a member, MiB: ${peak.join(' ')}`);
 
   const latencies: number[] = [];
-  for (let index = 0; index < Number(values.versions); index++) {
+  for (let index = 0; index < values.versions; index++) {
     const key = await publish(noise(100 + index, SMALL_BYTES));
     const wakesBefore = members.map((member) => wakesOf(member).length);
     const startedMs = Date.now();

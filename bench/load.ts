@@ -7,12 +7,12 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import { fileURLToPath } from 'node:url';
 
 import { numberIn, readLogs, type LogLine } from '../examples/three-clusters/event-log.ts';
 import { Fleet } from '../examples/three-clusters/fleet.ts';
 import { ServiceProcess } from '../examples/three-clusters/service-process.ts';
+import { aCount, aNumber, aText, oneOf, readScriptOptions } from '../scripts/script-options.ts';
 import { reasonOf } from '../src/domain/errors.ts';
 import { createRandom, deriveSeed } from '../src/domain/ids.ts';
 import { DEFAULT_SAMPLING } from '../src/domain/policy.ts';
@@ -24,30 +24,22 @@ import { readModelFolder } from '../src/tensor/hugging-face-folder.ts';
 import type { PublishingOptions } from './chaos-sync/publishing-process.ts';
 import { hasRadosgw, openStoreUnderTest } from './chaos-sync/store-under-test.ts';
 
-const { values } = parseArgs({
+const values = readScriptOptions({
+  name: 'bench:load',
+  summary: 'Streams on a fleet while its weights are updated, against the same fleet without updates.',
   options: {
-    seconds: { type: 'string', default: '180' },
-    'block-seconds': { type: 'string', default: '20' },
-    streams: { type: 'string', default: '64' },
-    replicas: { type: 'string', default: '6' },
-    'update-every-ms': { type: 'string', default: '2000' },
-    'max-tokens': { type: 'string', default: '128' },
-    store: { type: 'string', default: hasRadosgw() ? 's3' : 'folder' },
-    model: { type: 'string', default: fileURLToPath(new URL('../models/nano', import.meta.url)) },
+    seconds: aNumber(180, 'with updates, and as long without'),
+    blockSeconds: aNumber(20, 'the two alternate after so long'),
+    streams: aCount(64, 'requests under way at a time'),
+    replicas: aCount(6, 'replicas in all'),
+    updateEveryMs: aNumber(2000, 'milliseconds between two versions'),
+    maxTokens: aCount(128, 'tokens of an answer, at most'),
+    store: oneOf(['s3', 'folder'], hasRadosgw() ? 's3' : 'folder', 'a real S3 server on loopback, or a folder'),
+    model: aText(fileURLToPath(new URL('../models/nano', import.meta.url)), 'Hugging Face folder', '<folder>'),
   },
 });
-const number = (text: string): number => {
-  const value = Number(text);
-  if (Number.isFinite(value) && value > 0) return value;
-  console.error(`bench:load: ${JSON.stringify(text)} is no number above 0.`);
-  process.exit(2);
-};
-const seconds = number(values.seconds);
-const blockMs = Math.min(number(values['block-seconds']), seconds) * 1000;
-const streams = number(values.streams);
-const replicas = number(values.replicas);
-const updateEveryMs = number(values['update-every-ms']);
-const maxTokens = number(values['max-tokens']);
+const { seconds, streams, replicas, updateEveryMs, maxTokens } = values;
+const blockMs = Math.min(values.blockSeconds, seconds) * 1000;
 const BOUNDS = { ratio: 0.95 };
 /** At the start of a block what the block before left behind is still under way. */
 const SETTLE_MS = 2_500;

@@ -6,8 +6,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 
+import { aCount, aNumber, readScriptOptions, someOf } from '../scripts/script-options.ts';
 import { CodecPool } from '../src/sync/delta/codec-pool.ts';
 import { codecReport, measureCodec } from './sync-codec.ts';
 import { measureJourney, type Journey } from './sync/journey.ts';
@@ -20,14 +20,17 @@ const SMALL_BLOB_BYTES = 2048;
 const BOUNDS = { boundRatio: 1.15, encode: 2e9, apply: 4e9, pauseShare: 0.02 };
 const LEARNING_RATES = [1e-6, 1e-3];
 
-const { values } = parseArgs({
+const values = readScriptOptions({
+  name: 'bench:sync',
+  summary:
+    'What a weight version costs: bytes on the wire, speed of the codec, the way through a store into an engine.',
   options: {
-    gib: { type: 'string', default: '2' },
-    rounds: { type: 'string', default: '3' },
-    only: { type: 'string', default: 'codec,journey,trained' },
+    gib: aNumber(2, 'size of the synthetic model, in GiB'),
+    rounds: aCount(3, 'times that each speed is measured'),
+    only: someOf(['codec', 'journey', 'trained'], 'parts to run'),
   },
 });
-const parts = new Set(values.only.split(','));
+const parts = new Set(values.only);
 const missed: string[] = [];
 console.log(`${availableParallelism()} cores, load ${loadavg()[0]?.toFixed(1)}; GB are 1e9 bytes of the model\n`);
 
@@ -35,7 +38,11 @@ if (parts.has('codec')) await codecPart();
 if (parts.has('journey')) reportJourney(await measureJourney({ versions: 8, density: 0.01 }));
 if (parts.has('trained'))
   for (const learningRate of LEARNING_RATES) reportTrained(await measureTrained({ learningRate, steps: 6 }));
-console.log(missed.length === 0 ? 'every bound holds' : missed.map((line) => `MISSED ${line}`).join('\n'));
+console.log(
+  missed.length === 0
+    ? `every bound of ${[...parts].join(', ')} holds`
+    : missed.map((line) => `MISSED ${line}`).join('\n'),
+);
 if (missed.length > 0) process.exitCode = 1;
 
 function check(what: string, value: number, { atMost, atLeast }: { atMost?: number; atLeast?: number }): void {

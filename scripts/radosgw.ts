@@ -6,7 +6,6 @@ import { existsSync, readFileSync, readlinkSync, realpathSync, writeFileSync } f
 import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { parseArgs } from 'node:util';
 
 import {
   environmentOf,
@@ -17,6 +16,7 @@ import {
   stopProcesses,
   type RadosgwAccess,
 } from '../src/sync/store/radosgw.fixture.ts';
+import { aCount, aText, optional, readScriptOptions } from './script-options.ts';
 
 interface State extends RadosgwAccess {
   readonly processIds: readonly number[];
@@ -85,22 +85,22 @@ function status(directory: string): void {
   process.exitCode = 1;
 }
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: { dir: { type: 'string' }, port: { type: 'string' } },
+const values = readScriptOptions({
+  name: 'radosgw',
+  summary: 'A real S3 server on loopback, to try object storage with: Ceph’s, where its packages are installed.',
+  commands: ['start', 'stop', 'status'],
+  options: {
+    dir: aText(join(tmpdir(), 'hone-radosgw'), 'where it keeps its data', '<folder>'),
+    port: optional(aCount(8000, 'port to listen on; a free one when left out', 65_535)),
+  },
 });
-const directory = resolve(values.dir ?? join(tmpdir(), 'hone-radosgw'));
-const port = values.port === undefined ? undefined : Number(values.port);
+const directory = resolve(values.dir);
+const { port, command } = values;
 
 try {
-  if (port !== undefined && !(Number.isInteger(port) && port > 0 && port < 65_536))
-    throw new Error(`--port is ${values.port}, it must be a number from 1 to 65535.`);
-  const [command] = positionals;
-  if (positionals.length !== 1) throw new Error('Give one of start, stop and status.');
   if (command === 'start') await start(directory, port);
   else if (command === 'stop') await stop(directory);
-  else if (command === 'status') status(directory);
-  else throw new Error(`${command} is none of start, stop and status.`);
+  else status(directory);
 } catch (error) {
   process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
   process.exitCode = 1;

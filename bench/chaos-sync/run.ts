@@ -3,50 +3,38 @@
  * `--seed` gives the same plan. Exits 1 when an invariant is broken, with the log lines that show it.
  */
 import { availableParallelism, loadavg } from 'node:os';
-import { parseArgs } from 'node:util';
 import { fileURLToPath } from 'node:url';
 
+import { aCount, aSwitch, aText, oneOf, optional, readScriptOptions } from '../../scripts/script-options.ts';
 import { renderTextTable } from '../../src/frontier/text-table.ts';
 import { runChaos, type ChaosResult } from './chaos-run.ts';
 import { faultCounts, verdictText } from './chaos-report.ts';
 import { hasRadosgw } from './store-under-test.ts';
 
-const { values } = parseArgs({
+const values = readScriptOptions({
+  name: 'chaos:sync',
+  summary: 'A fleet under load, faults of every kind at random moments, and the verdict over five invariants.',
   options: {
-    seconds: { type: 'string', default: '120' },
-    seed: { type: 'string' },
-    store: { type: 'string' },
-    model: { type: 'string', default: fileURLToPath(new URL('../../models/nano', import.meta.url)) },
-    clusters: { type: 'string', default: '3' },
-    replicas: { type: 'string', default: '2' },
-    streams: { type: 'string', default: '12' },
-    replays: { type: 'string', default: '200' },
-    'publish-every-ms': { type: 'string', default: '1000' },
-    'fault-every-ms': { type: 'string', default: '1500' },
-    'converge-within-seconds': { type: 'string', default: '60' },
-    json: { type: 'boolean', default: false },
+    seconds: aCount(120, 'how long faults strike'),
+    seed: optional(aCount(1, 'names the plan of faults; drawn, and printed, when left out')),
+    store: oneOf(['s3', 'folder'], hasRadosgw() ? 's3' : 'folder', 'a real S3 server on loopback, or a folder'),
+    model: aText(fileURLToPath(new URL('../../models/nano', import.meta.url)), 'Hugging Face folder', '<folder>'),
+    clusters: aCount(3, 'clusters'),
+    replicas: aCount(2, 'replicas of each cluster'),
+    streams: aCount(12, 'requests under way at a time'),
+    replays: aCount(200, 'answers that are sampled again'),
+    publishEveryMs: aCount(1000, 'milliseconds between two versions'),
+    faultEveryMs: aCount(1500, 'milliseconds between two faults, about'),
+    convergeWithinSeconds: aCount(60, 'from the last fault to the newest version everywhere'),
+    json: aSwitch('the result as one line of JSON'),
   },
 });
-
-const wholeNumber = (name: string, text: string): number => {
-  const number = Number(text);
-  if (Number.isSafeInteger(number) && number > 0) return number;
-  console.error(`chaos:sync: --${name} is ${JSON.stringify(text)}, expected a whole number above 0.`);
-  process.exit(2);
-};
 // The seed names the run; a run without one draws it, and prints it.
-const seed = values.seed === undefined ? Math.floor(Math.random() * 1e9) + 1 : wholeNumber('seed', values.seed);
-const seconds = wholeNumber('seconds', values.seconds);
-const clusters = wholeNumber('clusters', values.clusters);
-const store = values.store ?? (hasRadosgw() ? 's3' : 'folder');
-if (store !== 's3' && store !== 'folder') {
-  console.error(`chaos:sync: --store is ${JSON.stringify(store)}, expected s3 or folder.`);
-  process.exit(2);
-}
+const { seed = Math.floor(Math.random() * 1e9) + 1, seconds, clusters, store } = values;
 const again = [
   `npm run chaos:sync -- --seed ${seed} --seconds ${seconds} --store ${store}`,
   `--clusters ${clusters} --replicas ${values.replicas} --streams ${values.streams}`,
-  `--publish-every-ms ${values['publish-every-ms']} --fault-every-ms ${values['fault-every-ms']}`,
+  `--publish-every-ms ${values.publishEveryMs} --fault-every-ms ${values.faultEveryMs}`,
 ].join(' ');
 
 const stop = new AbortController();
@@ -60,14 +48,14 @@ const result = await runChaos({
   seconds,
   store,
   model: values.model,
-  clusters: Array.from({ length: clusters }, () => wholeNumber('replicas', values.replicas)),
+  clusters: Array.from({ length: clusters }, () => values.replicas),
   routers: 2,
-  streams: wholeNumber('streams', values.streams),
+  streams: values.streams,
   maxTokens: 96,
-  publishEveryMs: wholeNumber('publish-every-ms', values['publish-every-ms']),
-  faultEveryMs: wholeNumber('fault-every-ms', values['fault-every-ms']),
-  convergeWithinMs: wholeNumber('converge-within-seconds', values['converge-within-seconds']) * 1000,
-  replays: wholeNumber('replays', values.replays),
+  publishEveryMs: values.publishEveryMs,
+  faultEveryMs: values.faultEveryMs,
+  convergeWithinMs: values.convergeWithinSeconds * 1000,
+  replays: values.replays,
   print,
   signal: stop.signal,
   environment: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '' },

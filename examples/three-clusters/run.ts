@@ -8,10 +8,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import { fileURLToPath } from 'node:url';
 
 import { hasRadosgw, openStoreUnderTest } from '../../bench/chaos-sync/store-under-test.ts';
+import { aCount, aNumber, oneOf, readScriptOptions } from '../../scripts/script-options.ts';
 import { Agents } from './agents.ts';
 import { parseLog, readLogs, type LogLine } from './event-log.ts';
 import { Fleet } from './fleet.ts';
@@ -25,32 +25,21 @@ const LINKS: readonly Link[] = [
   { name: 'sydney', megabitsPerSecond: 25, delayMs: 100 },
 ];
 
-const { values } = parseArgs({
+const values = readScriptOptions({
+  name: 'example:three-clusters',
+  summary: 'A trainer, a store, three clusters on shaped links, a router and agents, on this machine.',
   options: {
-    minutes: { type: 'string', default: '3' },
-    store: { type: 'string', default: hasRadosgw() ? 's3' : 'folder' },
-    links: { type: 'string', default: canMakeNamespaces() ? 'namespaces' : 'relay' },
-    agents: { type: 'string', default: '6' },
+    minutes: aNumber(3, 'how long the trainer works'),
+    store: oneOf(['s3', 'folder'], hasRadosgw() ? 's3' : 'folder', 'a real S3 server on loopback, or a folder'),
+    links: oneOf(
+      ['namespaces', 'relay'],
+      canMakeNamespaces() ? 'namespaces' : 'relay',
+      'how links are made slow: by the kernel (needs root on Linux), or by a relay',
+    ),
+    agents: aCount(6, 'agents that chat all the while'),
   },
 });
-
-function fail(sentence: string): never {
-  console.error(`three-clusters: ${sentence}`);
-  process.exit(2);
-}
-const above0 = (name: string, text: string): number => {
-  const value = Number(text);
-  return Number.isFinite(value) && value > 0
-    ? value
-    : fail(`--${name} is ${JSON.stringify(text)}, expected a number above 0.`);
-};
-const { store: storeKind, links: linkKind } = values;
-if (storeKind !== 's3' && storeKind !== 'folder')
-  fail(`--store is ${JSON.stringify(storeKind)}, expected s3 or folder.`);
-if (linkKind !== 'namespaces' && linkKind !== 'relay')
-  fail(`--links is ${JSON.stringify(linkKind)}, expected namespaces or relay.`);
-const minutes = above0('minutes', values.minutes);
-const agentCount = Math.ceil(above0('agents', values.agents));
+const { minutes, store: storeKind, links: linkKind, agents: agentCount } = values;
 
 const MODEL = fileURLToPath(new URL('../../models/nano', import.meta.url));
 const REPLICAS = 2;
@@ -74,10 +63,8 @@ try {
 
 async function run(signal: AbortSignal): Promise<void> {
   await using cleanup = new AsyncDisposableStack();
-  const links = cleanup.use(await openLinks(LINKS, { kind: linkKind === 'namespaces' ? 'namespaces' : 'relay' }));
-  const store = cleanup.use(
-    await openStoreUnderTest(directory, { store: storeKind === 's3' ? 's3' : 'folder', isRelayed: false }),
-  );
+  const links = cleanup.use(await openLinks(LINKS, { kind: linkKind }));
+  const store = cleanup.use(await openStoreUnderTest(directory, { store: storeKind, isRelayed: false }));
   console.log(`store      ${store.description}`);
   const clusters = await Promise.all(
     links.clusters.map(async (link) => ({
