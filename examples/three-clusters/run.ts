@@ -43,6 +43,8 @@ const { minutes, store: storeKind, links: linkKind, agents: agentCount } = value
 
 const MODEL = fileURLToPath(new URL('../../models/nano', import.meta.url));
 const REPLICAS = 2;
+/** How long a version may still travel when the time is over. */
+const STRAGGLER_MS = 20_000;
 const RUN = 'three-clusters';
 const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
@@ -152,11 +154,18 @@ async function watch({
   let everywhere = 0;
   const worst = { ms: 0, version: 0 };
   console.log(timelineHead());
+  /** The newest one when the time was over: it is still waited for. */
+  let last: number | undefined;
   for (;;) {
-    const isLast = signal.aborted || performance.now() >= endMs;
     const trained = readTrainer();
     const versions = versionTimes([...readLogs(logs), ...trained], replicas);
-    for (const version of versions) {
+    if (performance.now() >= endMs) last ??= versions.reduce((newest, { version }) => Math.max(newest, version), 0);
+    const due = versions.filter(({ version }) => last === undefined || version <= last);
+    const isLast =
+      signal.aborted ||
+      performance.now() >= endMs + STRAGGLER_MS ||
+      (last !== undefined && due.every(({ isEverywhere }) => isEverywhere));
+    for (const version of due) {
       if (version.version <= printed || !(version.isEverywhere || isLast)) continue;
       printed = version.version;
       if (version.isEverywhere) everywhere++;
@@ -170,7 +179,7 @@ async function watch({
       );
     }
     if (isLast) break;
-    await sleep(Math.min(500, Math.max(1, endMs - performance.now())), undefined, { signal }).catch(() => undefined);
+    await sleep(500, undefined, { signal }).catch(() => undefined);
   }
   const states = await Promise.all(
     fleet.ofRole('replica').map(async (name) => [name, await fleet.status(name)] as const),
