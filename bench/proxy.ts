@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 
+import { pinThisProcess } from './proxy/pinning.ts';
 import { RawClient } from './proxy/raw-client.ts';
 import type { RawRequest } from './proxy/raw-client.ts';
 import { ServiceProcess } from './proxy/service-process.ts';
@@ -16,15 +17,20 @@ import { DEFAULT_SAMPLING } from '../src/domain/policy.ts';
 import { openHostedModel } from '../src/serve/router/hosted-model.ts';
 import { encodeGenerateRequest } from '../src/serve/wire/generate-request.ts';
 
+const pinning = pinThisProcess();
 const isQuick = process.argv.includes('--quick');
 const EVENTS = 200;
 const STREAMS_AT_ONCE = 32;
-const ROUNDS = isQuick ? 2 : 5;
-const STREAMS_A_ROUND = isQuick ? 640 : 2_000;
+const ROUNDS = isQuick ? 5 : 15;
+/** Few, so that the sides of a round meet the machine in the same state. */
+const STREAMS_A_ROUND = 640;
 
 interface Measured {
   readonly streamsPerSecond: number;
-  readonly cpuMsPerStream: number;
+  /** Processor time of the side under test, in whole ticks: to be summed over rounds. */
+  readonly cpuMs: number;
+  /** Processor time of client and stand-in replica a second: near 1 = they were what was waited for. */
+  readonly besideShare: number;
 }
 
 const generate = (maxTokens: number, promptTokens: number): RawRequest => ({
@@ -51,55 +57,68 @@ async function drive(url: string, requests: readonly RawRequest[], connections: 
   return tookMs;
 }
 
-async function streamsOf(service: ServiceProcess, count: number): Promise<Measured> {
+async function streamsOf(service: ServiceProcess, replica: ServiceProcess, count: number): Promise<Measured> {
   const requests = Array.from({ length: count }, () => generate(EVENTS, 256));
-  const cpuBefore = service.cpuMs();
+  const besideMs = (): number => process.cpuUsage().user / 1000 + process.cpuUsage().system / 1000 + replica.cpuMs();
+  const [cpuBefore, besideBefore] = [service.cpuMs(), besideMs()];
   const tookMs = await drive(service.address.url, requests, STREAMS_AT_ONCE);
-  return { streamsPerSecond: (count * 1000) / tookMs, cpuMsPerStream: (service.cpuMs() - cpuBefore) / count };
+  return {
+    streamsPerSecond: (count * 1000) / tookMs,
+    cpuMs: service.cpuMs() - cpuBefore,
+    besideShare: (besideMs() - besideBefore) / tookMs,
+  };
 }
 
 /** `stepMs`: 0 = whole replies at once; else an event a stream and decode step. */
 async function relayAgainstFetch(stepMs: number): Promise<void> {
-  await using replica = await ServiceProcess.start('stand-in-process.ts', [String(stepMs)]);
+  const { underTest, beside } = pinning;
+  const place = { placement: underTest };
+  await using replica = await ServiceProcess.start('stand-in-process.ts', [String(stepMs)], { placement: beside });
   const { url, controlUrl = '' } = replica.address;
-  await using fetchProxy = await ServiceProcess.start('plain-fetch-proxy.ts', [url]);
-  await using honoProxy = await ServiceProcess.start('fetch-proxy.ts', [url]);
-  await using router = await ServiceProcess.start('../../bin/hone.js', [
-    'serve',
-    'router',
-    '--json',
-    '--replica',
-    `${url},${controlUrl}`,
-  ]);
+  await using fetchProxy = await ServiceProcess.start('plain-fetch-proxy.ts', [url], place);
+  await using honoProxy = await ServiceProcess.start('fetch-proxy.ts', [url], place);
+  const words = ['serve', 'router', '--json', '--replica', `${url},${controlUrl}`];
+  await using router = await ServiceProcess.start('../../bin/hone.js', words, place);
   const services = { bare: replica, router, fetch: fetchProxy, hono: honoProxy };
-  const streams = stepMs === 0 ? STREAMS_A_ROUND : STREAMS_AT_ONCE * 2;
+  const isFast = stepMs === 0;
+  const streams = isFast ? STREAMS_A_ROUND : STREAMS_AT_ONCE;
+  const count = isFast ? ROUNDS : Math.ceil(ROUNDS / 4);
   // All sides are measured as they run for hours: compiled, with their connections open.
-  for (const service of Object.values(services)) await streamsOf(service, stepMs === 0 ? 2_000 : STREAMS_AT_ONCE);
+  for (const service of Object.values(services)) await streamsOf(service, replica, isFast ? 2_000 : STREAMS_AT_ONCE);
   const rounds: Record<keyof typeof services, Measured>[] = [];
-  for (let round = 0; round < ROUNDS; round++)
+  for (let round = 0; round < count; round++)
     rounds.push({
-      bare: await streamsOf(services.bare, streams),
-      router: await streamsOf(services.router, streams),
-      fetch: await streamsOf(services.fetch, streams),
-      hono: await streamsOf(services.hono, streams),
+      bare: await streamsOf(services.bare, replica, streams),
+      router: await streamsOf(services.router, replica, streams),
+      fetch: await streamsOf(services.fetch, replica, streams),
+      hono: await streamsOf(services.hono, replica, streams),
     });
-  const rate = (name: keyof typeof services): number => median(rounds.map((round) => round[name].streamsPerSecond));
-  const cpu = (name: keyof typeof services): number => median(rounds.map((round) => round[name].cpuMsPerStream));
-  const ratio = (name: 'fetch' | 'hono'): string =>
-    median(rounds.map((round) => round.router.streamsPerSecond / round[name].streamsPerSecond)).toFixed(2);
+  const of = (name: keyof typeof services, figure: keyof Measured): number =>
+    median(rounds.map((round) => round[name][figure]));
+  const cpuMs = (name: keyof typeof services): number =>
+    rounds.reduce((sum, round) => sum + round[name].cpuMs, 0) / (count * streams);
   const line = (label: string, name: keyof typeof services): void =>
-    print(`  ${label} ${rate(name).toFixed(0)} streams/s, ${cpu(name).toFixed(2)} ms of processor a stream`);
+    print(
+      `  ${label} ${of(name, 'streamsPerSecond').toFixed(0)} streams/s, ${cpuMs(name).toFixed(3)} ms of processor a stream; client and replica busy ${(of(name, 'besideShare') * 100).toFixed(0)} %`,
+    );
   print(
-    `Streams of ${EVENTS} events, ${STREAMS_AT_ONCE} at once, stand-in replica ${stepMs === 0 ? 'at full speed' : `with decode steps of ${stepMs} ms`}; medians of ${ROUNDS} rounds`,
+    `Streams of ${EVENTS} events, ${STREAMS_AT_ONCE} at once, stand-in replica ${isFast ? 'at full speed' : `with decode steps of ${stepMs} ms`}; medians of ${count} rounds; ${pinning.description}`,
   );
-  print(`  bare replica      ${rate('bare').toFixed(0)} streams/s`);
+  print(`  bare replica      ${of('bare', 'streamsPerSecond').toFixed(0)} streams/s`);
   line('router’s relay   ', 'router');
   line('plain fetch proxy', 'fetch');
   line('hono fetch proxy ', 'hono');
-  for (const name of ['fetch', 'hono'] as const)
+  for (const name of ['fetch', 'hono'] as const) {
+    const ratios = rounds.map((round) => round.router.streamsPerSecond / round[name].streamsPerSecond);
     print(
-      `  relay / ${name.padEnd(5)}    ${ratio(name)} x streams/s, ${(cpu(name) / cpu('router')).toFixed(2)} x streams a processor${name === 'fetch' ? ' (the bound’s reference)' : ''}`,
+      `  relay / ${name.padEnd(5)}    ${spread(ratios)} x streams/s, ${(cpuMs(name) / cpuMs('router')).toFixed(2)} x streams a second of processor${name === 'fetch' ? ' (the bound’s reference)' : ''}`,
     );
+  }
+}
+
+/** The median, and between which bounds all rounds lie. */
+function spread(values: readonly number[]): string {
+  return `${median(values).toFixed(2)} (${Math.min(...values).toFixed(2)}-${Math.max(...values).toFixed(2)})`;
 }
 
 interface Pairs {
@@ -114,18 +133,13 @@ async function hostedAgainstBare(name: string, replicaWords: readonly string[]):
   try {
     const isStandIn = replicaWords.length === 0;
     await using replica = isStandIn
-      ? await ServiceProcess.start('stand-in-process.ts', ['0'])
-      : await ServiceProcess.start('../../bin/hone.js', [...replicaWords, '--data', data, '--json']);
+      ? await ServiceProcess.start('stand-in-process.ts', ['0'], { placement: pinning.beside })
+      : await ServiceProcess.start('../../bin/hone.js', [...replicaWords, '--data', data, '--json'], {
+          placement: pinning.beside,
+        });
     const { url, controlUrl = '' } = replica.address;
-    await using router = await ServiceProcess.start('../../bin/hone.js', [
-      'serve',
-      'router',
-      '--json',
-      '--model',
-      folder,
-      '--replica',
-      `${url},${controlUrl}`,
-    ]);
+    const words = ['serve', 'router', '--json', '--model', folder, '--replica', `${url},${controlUrl}`];
+    await using router = await ServiceProcess.start('../../bin/hone.js', words, { placement: pinning.underTest });
     const { tokenizer } = await openHostedModel(folder);
     const maxTokens = 32;
     const text =

@@ -21,17 +21,15 @@ export class ServiceProcess implements AsyncDisposable {
     this.address = address;
   }
 
-  /** `script` relative to this folder; resolves with the first line of JSON that it prints. */
+  /** `script` relative to this folder, `placement` words before the command; resolves with the first line of JSON that it prints. */
   static async start(
     script: string,
     words: readonly string[],
-    environment: NodeJS.ProcessEnv = {},
+    { placement = [] }: { placement?: readonly string[] } = {},
   ): Promise<ServiceProcess> {
     const file = fileURLToPath(new URL(script, import.meta.url));
-    const child = spawn(process.execPath, [file, ...words], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-      env: { ...process.env, ...environment },
-    });
+    const [command = '', ...rest] = [...placement, process.execPath, file, ...words];
+    const child = spawn(command, rest, { stdio: ['ignore', 'pipe', 'inherit'] });
     const line = await Promise.race([
       once(createInterface({ input: child.stdout }), 'line').then(([text]) => String(text)),
       once(child, 'exit').then(([code]) => {
@@ -42,7 +40,7 @@ export class ServiceProcess implements AsyncDisposable {
     return new ServiceProcess(child, JSON.parse(line) as Address);
   }
 
-  /** User and system time so far, in milliseconds: Linux' ticks of 10 ms. */
+  /** User and system time so far, in milliseconds: exact, but told in Linux' ticks of 10 ms. */
   cpuMs(): number {
     const fields = readFileSync(`/proc/${this.#child.pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
     return (Number(fields[11]) + Number(fields[12])) * 10;

@@ -29,6 +29,7 @@ interface Stream {
 }
 
 const streams = new Set<Stream>();
+const wholeAnswers = new Map<number, Buffer>();
 let isStepping = false;
 
 /** Milliseconds of a decode step; 0 = as fast as it goes: a whole reply in one write, each event in a frame of its own. */
@@ -64,14 +65,12 @@ const data = createServer({ noDelay: true }, (socket) => {
     if (headEnd < 0 || received.length < headEnd + 4 + length) return;
     const tokens = Number(/"maxTokens":(\d+)/u.exec(received)?.[1] ?? 1);
     received = '';
-    const last = { type: 'end', finish: 'length', versionStart: version, versionEnd: version, tokens } as const;
-    const end = Buffer.concat([chunked(writer.last({ ...last, cachedTokens: 0 })), Buffer.from('0\r\n\r\n')]);
     if (stepMs === 0) {
-      socket.write(Buffer.concat([headers, ...Array.from({ length: tokens }, () => token), end]));
+      socket.write(wholeAnswer(tokens));
       return;
     }
     socket.write(headers);
-    streams.add({ socket, end, left: tokens });
+    streams.add({ socket, end: endOf(tokens), left: tokens });
     if (!isStepping) {
       isStepping = true;
       next();
@@ -93,6 +92,21 @@ data.listen(0, '127.0.0.1', () =>
     process.stdout.write(`${JSON.stringify({ url: urlOf(data.address()), controlUrl: urlOf(control.address()) })}\n`),
   ),
 );
+
+/** Made once for each length: this process must never be what a proxy waits for. */
+function wholeAnswer(tokens: number): Buffer {
+  let answer = wholeAnswers.get(tokens);
+  if (answer === undefined) {
+    answer = Buffer.concat([headers, ...Array.from({ length: tokens }, () => token), endOf(tokens)]);
+    wholeAnswers.set(tokens, answer);
+  }
+  return answer;
+}
+
+function endOf(tokens: number): Buffer {
+  const last = { type: 'end', finish: 'length', versionStart: version, versionEnd: version, tokens } as const;
+  return Buffer.concat([chunked(writer.last({ ...last, cachedTokens: 0 })), Buffer.from('0\r\n\r\n')]);
+}
 
 function chunked(body: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${body.length.toString(16)}\r\n`), body, Buffer.from('\r\n')]);

@@ -9,7 +9,22 @@ const CR = 13;
 const LF = 10;
 const MOST_SIZE_DIGITS = 7;
 
+/** One more than the digit that a byte is; 0 = it is none. */
+const HEX = Uint8Array.from(
+  { length: 256 },
+  (_, byte) => '0123456789abcdef'.indexOf(String.fromCharCode(byte | 32)) + 1,
+);
+// Of what differs from a digit in that bit alone.
+for (let byte = 16; byte < 32; byte++) HEX[byte] = 0;
+
 type State = 'size' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' | 'last';
+
+export interface ChunkPosition {
+  readonly state: State;
+  readonly digits: number;
+  readonly left: number;
+  readonly lastSeen: number;
+}
 
 export class ChunkScanner {
   #state: State = 'size';
@@ -24,11 +39,35 @@ export class ChunkScanner {
   /** Bytes of the newest piece that the body took: more came behind its end when it is done and these are not all. */
   taken = 0;
 
+  /** Where the next piece begins, for `payloadOf` that piece. */
+  position(): ChunkPosition {
+    return { state: this.#state, digits: this.#digits, left: this.#left, lastSeen: this.#lastSeen };
+  }
+
+  /** What lies within the frames of a piece that was taken from this position on. */
+  static payloadOf(bytes: Buffer, { state, digits, left, lastSeen }: ChunkPosition): readonly Buffer[] {
+    const scanner = new ChunkScanner();
+    scanner.#state = state;
+    scanner.#digits = digits;
+    scanner.#left = left;
+    scanner.#lastSeen = lastSeen;
+    const payload: Buffer[] = [];
+    scanner.scan(bytes, payload);
+    return payload;
+  }
+
   /** Takes the next piece; returns how many of its bytes are frames before the last chunk. Payload goes into the list, if any. */
-  scan(bytes: Buffer, payload: Buffer[] | undefined): number {
+  scan(bytes: Buffer, payload?: Buffer[]): number {
     let at = 0;
     let frames = 0;
     while (at < bytes.length && !this.isDone) {
+      if (this.#state === 'size' && this.#digits === 0 && payload === undefined) {
+        const end = this.#scanWhole(bytes, at);
+        if (end > at) {
+          at = frames = end;
+          continue;
+        }
+      }
       const byte = bytes[at] ?? 0;
       switch (this.#state) {
         case 'size': {
@@ -84,11 +123,35 @@ export class ChunkScanner {
     this.taken = at;
     return frames;
   }
+
+  /**
+   * Passes frames that are whole within this piece, as nearly all are, and have a size of two or three digits, as events do. Returns the
+   * offset behind them; what looks any other way is left to the states, which say what is wrong with it.
+   */
+  #scanWhole(bytes: Buffer, start: number): number {
+    let at = start;
+    for (;;) {
+      // Past the end of the piece there are no digits and no line ends, so that nothing here accepts them.
+      const first = HEX[bytes[at] ?? 0] ?? 0;
+      const second = HEX[bytes[at + 1] ?? 0] ?? 0;
+      if (first === 0 || second === 0) return at;
+      let size = first === 1 ? -1 : (first - 1) * 16 + second - 1;
+      let data = at + 4;
+      if (bytes[at + 2] !== CR) {
+        const third = HEX[bytes[at + 2] ?? 0] ?? 0;
+        if (third === 0 || size < 0) return at;
+        size = size * 16 + third - 1;
+        data = at + 5;
+      }
+      const end = data + size;
+      if (size < 0 || bytes[data - 2] !== CR || bytes[data - 1] !== LF || bytes[end] !== CR || bytes[end + 1] !== LF)
+        return at;
+      this.payloadBytes += size;
+      at = end + 2;
+    }
+  }
 }
 
 function hexDigit(byte: number): number {
-  if (byte >= 48 && byte <= 57) return byte - 48;
-  if (byte >= 97 && byte <= 102) return byte - 87;
-  if (byte >= 65 && byte <= 70) return byte - 55;
-  return -1;
+  return (HEX[byte] ?? 0) - 1;
 }

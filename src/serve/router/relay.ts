@@ -249,15 +249,12 @@ class RelayedRequest implements GenerateInFlight {
     this.#parts.receiver.onStart(200, headers);
   }
 
-  get takesFrames(): boolean {
-    return this.#parts.receiver.takesFrames === true;
-  }
-
-  onPiece({ bytes, isChunked, payloadBytes, isLast }: BodyPiece, payload: readonly Buffer[]): boolean {
-    this.#bytes += payloadBytes;
+  onPiece(piece: BodyPiece): boolean {
+    this.#bytes += piece.payloadBytes;
     const { receiver } = this.#parts;
-    if (isChunked && receiver.takesFrames === true && receiver.onFrames !== undefined)
-      return receiver.onFrames(bytes, isLast);
+    if (piece.isChunked && receiver.takesFrames === true && receiver.onFrames !== undefined)
+      return receiver.onFrames(piece.bytes, piece.isLast);
+    const payload = piece.payload();
     const [only] = payload;
     return receiver.onData(payload.length === 1 && only !== undefined ? only : Buffer.concat(payload));
   }
@@ -395,22 +392,18 @@ class Attempt implements UpstreamReceiver {
     this.#exchange?.resume();
   }
 
-  get wantsPayload(): boolean {
-    return this.#refused !== undefined || !this.#request.takesFrames;
-  }
-
   onHead(head: ResponseHead): void {
     this.#head = head;
     if (head.status !== 200) this.#refused = { status: head.status, chunks: [], bytes: 0 };
   }
 
-  onPiece(piece: BodyPiece, payload: readonly Buffer[]): void {
+  onPiece(piece: BodyPiece): void {
     if (this.#isOver) return;
     this.#chunks += 1;
     if (this.#refused !== undefined) {
       this.#refused.bytes += piece.payloadBytes;
       if (this.#refused.bytes > REFUSAL_BYTES) this.giveUp(new Error('a refusal without end'));
-      else this.#refused.chunks.push(...payload);
+      else this.#refused.chunks.push(...piece.payload());
       return;
     }
     const { bytes } = piece;
@@ -424,14 +417,14 @@ class Attempt implements UpstreamReceiver {
       this.#hasData = true;
       this.entry.breaker.succeeded();
       this.#request.onFirstByte(answerHeaders(this.#head));
-      this.#pass({ ...piece, bytes: whole }, payload);
+      this.#pass({ ...piece, bytes: whole });
       return;
     }
-    this.#pass(piece, payload);
+    this.#pass(piece);
   }
 
-  #pass(piece: BodyPiece, payload: readonly Buffer[]): void {
-    if (!this.#request.onPiece(piece, payload) && !this.#isOver) this.#exchange?.pause();
+  #pass(piece: BodyPiece): void {
+    if (!this.#request.onPiece(piece) && !this.#isOver) this.#exchange?.pause();
   }
 
   onEnd(): void {

@@ -55,9 +55,8 @@ async function start(answers: readonly (readonly string[])[]) {
       pool.send(
         { ...request, firstByteTimeoutMs: 20_000, stallTimeoutMs: 20_000 },
         {
-          wantsPayload: true,
           onHead: () => undefined,
-          onPiece: (_piece, payload) => void (text += Buffer.concat([...payload]).toString('latin1')),
+          onPiece: (piece) => void (text += Buffer.concat(piece.payload()).toString('latin1')),
           onEnd: () => resolve({ text, error: undefined }),
           onError: (error) => resolve({ text, error: error.message }),
         },
@@ -101,6 +100,11 @@ describe('answers of a replica', () => {
     ['a negative size', `${HEAD}-1\r\n`],
     ['a bare line end', `${HEAD}3\nabc\r\n0\r\n\r\n`],
     ['a chunk that is too long', `${HEAD}3\r\nabcd\r\n0\r\n\r\n`],
+    ['an event that is too long', `${HEAD}10\r\n0123456789abcdefg\r\n0\r\n\r\n`],
+    ['an event that is too short', `${HEAD}10\r\n0123456789abcde\r\n0\r\n\r\n`],
+    ['an event with a bare line end', `${HEAD}10\n0123456789abcdef\r\n0\r\n\r\n`],
+    ['an event with a size of other characters', `${HEAD}1\x10\r\n0123456789abcdef\r\n0\r\n\r\n`],
+    ['an event that ends in half a line end', `${HEAD}10\r\n0123456789abcdefg\n0\r\n\r\n`],
     ['trailers', `${HEAD}1\r\na\r\n0\r\nx: y\r\n\r\n`],
     ['two framings', 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\nabc'],
@@ -134,15 +138,22 @@ describe('answers of a replica', () => {
   });
 });
 
-test('frames are passed on without the last chunk, however they are cut', () => {
-  const whole = Buffer.from('3\r\nabc\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n');
+test('frames are passed on without the last chunk, and hold their payload, however they are cut', () => {
+  const long = 'x'.repeat(0x123);
+  const frames = `3\r\nabc\r\n10\r\n0123456789abcdef\r\n123\r\n${long}\r\nA\r\n0123456789\r\n`;
+  const whole = Buffer.from(`${frames}0\r\n\r\n`);
   for (let cut = 0; cut <= whole.length; cut++) {
     const scanner = new ChunkScanner();
-    const frames = [whole.subarray(0, cut), whole.subarray(cut)].map((part) =>
-      part.subarray(0, scanner.scan(part, undefined)).toString(),
-    );
-    expect(frames.join(''), `cut at ${cut}`).toBe('3\r\nabc\r\n10\r\n0123456789abcdef\r\n');
-    expect([scanner.isDone, scanner.payloadBytes]).toEqual([true, 19]);
+    const payload: Buffer[] = [];
+    const passed = [whole.subarray(0, cut), whole.subarray(cut)].map((part) => {
+      const position = scanner.position();
+      const taken = part.subarray(0, scanner.scan(part));
+      payload.push(...ChunkScanner.payloadOf(taken, position));
+      return taken.toString();
+    });
+    expect(passed.join(''), `cut at ${cut}`).toBe(frames);
+    expect(Buffer.concat(payload).toString(), `cut at ${cut}`).toBe(`abc0123456789abcdef${long}0123456789`);
+    expect([scanner.isDone, scanner.payloadBytes]).toEqual([true, 29 + long.length]);
   }
 });
 

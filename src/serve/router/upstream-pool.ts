@@ -38,13 +38,13 @@ export interface BodyPiece {
   readonly payloadBytes: number;
   /** The body ends with it. */
   readonly isLast: boolean;
+  /** Its bytes without frames, for whoever asks: most pieces are passed on as they came. */
+  payload(): readonly Buffer[];
 }
 
 export interface UpstreamReceiver {
-  /** Whether pieces carry their payload without frames; asked for every piece. */
-  readonly wantsPayload: boolean;
   onHead(head: ResponseHead): void;
-  onPiece(piece: BodyPiece, payload: readonly Buffer[]): void;
+  onPiece(piece: BodyPiece): void;
   onEnd(): void;
   onError(error: Error): void;
 }
@@ -321,21 +321,26 @@ class UpstreamConnection {
     const body = bytes.length > this.#bytesLeft ? bytes.subarray(0, this.#bytesLeft) : bytes;
     this.#bytesLeft -= body.length;
     const isLast = this.#bytesLeft === 0;
+    const payload = (): Buffer[] => [body];
     if (body.length > 0)
-      this.#exchange?.receiver.onPiece({ bytes: body, isChunked: false, payloadBytes: body.length, isLast }, [body]);
+      this.#exchange?.receiver.onPiece({ bytes: body, isChunked: false, payloadBytes: body.length, isLast, payload });
     if (isLast) this.#ended(bytes.length === body.length);
   }
 
   #takeChunks(bytes: Buffer, scanner: ChunkScanner): void {
-    const exchange = this.#exchange;
-    const payload: Buffer[] = [];
     const before = scanner.payloadBytes;
-    const frames = scanner.scan(bytes, exchange?.receiver.wantsPayload === true ? payload : undefined);
+    const position = scanner.position();
+    const frames = scanner.scan(bytes);
     const isLast = scanner.isDone;
-    const payloadBytes = scanner.payloadBytes - before;
     if (frames > 0) {
-      const piece = { bytes: bytes.subarray(0, frames), isChunked: true, payloadBytes, isLast };
-      exchange?.receiver.onPiece(piece, payload);
+      const framed = bytes.subarray(0, frames);
+      this.#exchange?.receiver.onPiece({
+        bytes: framed,
+        isChunked: true,
+        payloadBytes: scanner.payloadBytes - before,
+        isLast,
+        payload: () => ChunkScanner.payloadOf(framed, position),
+      });
     }
     if (isLast) this.#ended(scanner.taken === bytes.length);
   }
