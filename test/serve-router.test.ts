@@ -80,11 +80,11 @@ test('a replica is killed in mid-answer; the reply goes on elsewhere with the bi
   expect(policy.contextLength).toBe(4096);
   const request = {
     tokens: Int32Array.from({ length: 20 }, (_, index) => index + 5),
-    sampling: { ...DEFAULT_SAMPLING, maxTokens: 600, stopIds: [] },
+    sampling: { ...DEFAULT_SAMPLING, maxTokens: 3500, stopIds: [] },
     seed: 42,
   };
   const whole = await policy.generate(request);
-  expect(whole.tokens).toHaveLength(600);
+  expect(whole.tokens).toHaveLength(3500);
 
   await using second = await replica('second', router);
   const told: number[] = [];
