@@ -71,7 +71,7 @@ class Replica {
   }
 
   async ended(): Promise<number | null> {
-    if (this.child.exitCode === null && this.child.signalCode === null) await once(this.child, 'exit');
+    if (this.child.exitCode === null && this.child.signalCode === null) await once(this.child, 'close');
     return this.child.exitCode;
   }
 
@@ -355,6 +355,17 @@ describe('hone serve replica', () => {
     await replica.ready();
     expect((await ask(url, { tokens: promptOf(4), sampling: samplingOf(2), seed: 1 })).versions).toEqual([1, 1]);
   }, 120_000);
+
+  test('does not tell routers or peers an address that stands for every one', async () => {
+    for (const host of ['0.0.0.0', '::']) {
+      const replica = start('r', '--host', host, '--router', 'http://127.0.0.1:1');
+      expect(await replica.ended()).toBe(1);
+      expect(replica.stderr).toContain(`to reach it at ${host}, which is no address. Add --advertise-host`);
+    }
+    const replica = start('r', '--advertise-host', 'http://10.0.0.7:80', '--router', 'http://127.0.0.1:1');
+    expect(await replica.ended()).toBe(1);
+    expect(replica.stderr).toContain('--advertise-host is "http://10.0.0.7:80", not a host');
+  }, 60_000);
 
   test('finishes what runs when it is asked to end', async () => {
     const replica = start('r');
