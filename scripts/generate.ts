@@ -1,6 +1,6 @@
 /**
- * Writes what is generated from the schemas in `src/`: JSON Schemas for editors and other programs, and the table of
- * config options. CI runs it and fails when a committed file differs.
+ * Writes what is generated from `src/`: JSON Schemas for editors and other programs, the table of config options, and the page of all
+ * commands. CI runs it and fails when a committed file differs.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -8,6 +8,9 @@ import { fileURLToPath } from 'node:url';
 
 import { z } from 'zod';
 
+import type { Command } from 'commander';
+
+import { program } from '../src/cli/program.ts';
 import { reportSchema } from '../src/domain/finding.ts';
 import { taskSchema } from '../src/domain/task.ts';
 import { configOptions } from '../src/run/config-options.ts';
@@ -51,5 +54,45 @@ In a path \`[]\` is an element of a list, \`<name>\` a name of your own, and \`{
 | option | type | default | what it is |
 | --- | --- | --- | --- |
 ${configOptions(runConfigSchema).map(optionRow).join('\n')}
+`,
+);
+
+/** A section a command that does something, in the order of the help. */
+function commandSections(command: Command, path: string): string[] {
+  if (command.commands.length > 0)
+    return command.commands.flatMap((child) => commandSections(child, `${path} ${child.name()}`));
+  const cell = (text: string): string => text.replaceAll('|', '\\|');
+  const rows = [
+    ...command.registeredArguments.map((argument) => [
+      `\`${argument.required ? `<${argument.name()}>` : `[${argument.name()}]`}\``,
+      argument.required ? 'required' : '—',
+      argument.description === '' ? 'a file' : argument.description,
+    ]),
+    ...command.options.map(({ flags, mandatory, defaultValue, description }) => {
+      const hasDefault = defaultValue !== undefined && defaultValue !== true;
+      const absent = mandatory ? 'required' : '—';
+      return [`\`${flags}\``, hasDefault ? `\`${String(defaultValue)}\`` : absent, description];
+    }),
+  ];
+  return [
+    [
+      `## ${path}`,
+      '',
+      `${command.description().replace(/^./, (letter) => letter.toUpperCase())}.`,
+      '',
+      '| option | default | what it is |',
+      '| --- | --- | --- |',
+      ...rows.map((row) => `| ${row.map(cell).join(' | ')} |`),
+    ].join('\n'),
+  ];
+}
+
+write(
+  'docs/commands.md',
+  `# Commands
+
+Generated from \`src/cli/program.ts\` by \`npm run generate\`; \`hone <command> --help\` prints the same. In a checkout, \`npm run hone --\` stands for \`hone\`.
+
+${commandSections(program, 'hone').join('\n\n')}
 `,
 );
