@@ -58,6 +58,8 @@ export type RetryReason = 'unreachable' | 'status' | 'version' | 'busy' | 'unava
 /** A dead replica's answer that has been silent for so long is given up. */
 const SILENT_MS = 1_000;
 const REFUSAL_BYTES = 64 * 1024;
+/** Replicas that may refuse one request for good before that is believed. */
+const MOST_MISFITS = 32;
 
 interface Refusal {
   readonly status: number;
@@ -169,6 +171,8 @@ class RelayedRequest implements GenerateInFlight {
   readonly #parts: RelayedParts;
   readonly #tried = new Set<string>();
   readonly #retries: RetryReason[] = [];
+  /** Those that say that nobody could answer this: believed once all say so. */
+  readonly #misfits = new Map<ReplicaEntry, Refusal>();
   readonly #blocks: Float64Array;
   readonly #startMs: number;
   #attempt: Attempt | undefined;
@@ -211,8 +215,9 @@ class RelayedRequest implements GenerateInFlight {
       tried: this.#tried,
     });
     const isLastWord = this.#refusal !== undefined && (choice.kind !== 'replica' || !choice.isCertain);
-    if (this.#tried.size >= mostAttempts || isLastWord || this.#relay.isClosed) {
-      this.#refuse(this.#refusal ?? refusal(GENERATE_STATUS.unavailable, 'no_replica', 'No replica could answer.'));
+    const isOutOfTries = this.#tried.size - this.#misfits.size >= mostAttempts || this.#misfits.size >= MOST_MISFITS;
+    if (isOutOfTries || isLastWord || this.#relay.isClosed) {
+      this.#refuse(this.#refusal ?? this.#lastWord('No replica could answer.'));
       return;
     }
     switch (choice.kind) {
@@ -237,7 +242,7 @@ class RelayedRequest implements GenerateInFlight {
         this.#refuse(versionRefusal(choice.newest, request));
         return;
       case 'none':
-        this.#refuse(refusal(GENERATE_STATUS.unavailable, 'no_replica', 'No replica serves now.'));
+        this.#refuse(this.#lastWord('No replica serves now.'));
         return;
       default:
         choice satisfies never;
@@ -245,7 +250,11 @@ class RelayedRequest implements GenerateInFlight {
   }
 
   onFirstByte(headers: AnswerHeaders): void {
-    this.#firstByteMs = this.#relay.options.now() - this.#startMs;
+    const nowMs = this.#relay.options.now();
+    this.#firstByteMs = nowMs - this.#startMs;
+    // What one takes and another refuses is not the request's fault.
+    for (const [{ breaker }, answer] of this.#misfits)
+      breaker.condemn(nowMs, { kind: 'misfit', reason: `refuses what others take: ${refusalText(answer)}` });
     this.#parts.receiver.onStart(200, headers);
   }
 
@@ -280,6 +289,13 @@ class RelayedRequest implements GenerateInFlight {
     this.next();
   }
 
+  /** The replica says that nobody could answer this: the others are asked all the same. */
+  onMisfit(entry: ReplicaEntry, answer: Refusal): void {
+    if (this.#isOver) return;
+    this.#misfits.set(entry, answer);
+    this.onFailed('status');
+  }
+
   /** The replica refused, and so would any other. */
   onRefused(answer: Refusal): void {
     if (!this.#isOver) this.#refuse(answer);
@@ -287,6 +303,22 @@ class RelayedRequest implements GenerateInFlight {
 
   get isOver(): boolean {
     return this.#isOver;
+  }
+
+  /** What is answered when no replica is left: for good only where every one that serves says that it is for good. */
+  #lastWord(message: string): Refusal {
+    const unauthorized: string[] = [];
+    let isForGood = true;
+    for (const entry of this.#relay.options.registry.entries()) {
+      if (!isServing(entry) || this.#misfits.has(entry)) continue;
+      if (entry.breaker.condemned?.kind === 'unauthorized') unauthorized.push(entry.id);
+      else isForGood = false;
+    }
+    const [answer] = this.#misfits.values();
+    if (isForGood && answer !== undefined) return answer;
+    if (!isForGood || unauthorized.length === 0) return refusal(GENERATE_STATUS.unavailable, 'no_replica', message);
+    const names = unauthorized.join(', ');
+    return refusal(GENERATE_STATUS.unauthorized, 'unauthorized', `No replica takes the router’s token: ${names}.`);
   }
 
   #refuse({ status, headers, body }: Refusal): void {
@@ -471,15 +503,27 @@ class Attempt implements UpstreamReceiver {
   #readRefusal(status: number, body: Buffer): void {
     const headers = answerHeaders(this.#head);
     const answer = { status, headers, body };
-    const { registry } = this.#relay.options;
-    // Its own token and the fleet's differ: nothing that the client could mend.
-    if (status === GENERATE_STATUS.unauthorized || status >= 500) {
-      if (status === GENERATE_STATUS.unavailable) {
-        registry.noteUnavailable(this.entry);
-        this.#over();
-        this.entry.breaker.abandoned();
-        this.#request.onFailed('unavailable');
-      } else this.#failed('status');
+    const { registry, now } = this.#relay.options;
+    if (status === GENERATE_STATUS.unavailable) {
+      registry.noteUnavailable(this.entry);
+      this.#over();
+      this.entry.breaker.abandoned();
+      this.#request.onFailed('unavailable');
+      return;
+    }
+    if (status >= 500) return this.#failed('status');
+    const { breaker } = this.entry;
+    if (status === GENERATE_STATUS.unauthorized) {
+      // Its own token and the fleet's differ: nothing that the client could mend, nor another try here.
+      breaker.condemn(now(), { kind: 'unauthorized', reason: 'does not take the router’s token; compare HONE_TOKEN' });
+      return this.#failed('status');
+    }
+    if (status === GENERATE_STATUS.invalid && refusalType(answer) !== 'context-too-small') {
+      // The router has read the request and found it good.
+      this.#over();
+      if (breaker.condemned === undefined) breaker.abandoned();
+      else breaker.condemn(now(), breaker.condemned);
+      this.#request.onMisfit(this.entry, answer);
       return;
     }
     this.#over();
@@ -507,16 +551,38 @@ function answerHeaders(head: ResponseHead | undefined): AnswerHeaders {
   };
 }
 
-/** The version that a refusal for its version names; undefined where it is another one. */
-export function servedVersion(body: Buffer | string): number | undefined {
-  let parsed: unknown;
+function isServing({ health, description }: ReplicaEntry): boolean {
+  return (health.state === 'HEALTHY' || health.state === 'SUSPECT') && description.state === 'serving';
+}
+
+function errorOf(body: Buffer | string): ErrorFields | undefined {
   try {
-    parsed = JSON.parse(body.toString());
+    // Any key may be read of an object; what is not there is undefined.
+    return (JSON.parse(body.toString()) as { readonly error?: ErrorFields } | null)?.error;
   } catch {
     return undefined;
   }
-  // Any key may be read of an object; what is not there is undefined.
-  const error = (parsed as { readonly error?: { readonly type?: unknown; readonly served?: unknown } } | null)?.error;
+}
+
+interface ErrorFields {
+  readonly type?: unknown;
+  readonly message?: unknown;
+  readonly served?: unknown;
+}
+
+function refusalType({ body }: Refusal): unknown {
+  return errorOf(body)?.type;
+}
+
+/** For people. */
+function refusalText({ body }: Refusal): string {
+  const message = errorOf(body)?.message;
+  return (typeof message === 'string' ? message : body.toString()).slice(0, 200);
+}
+
+/** The version that a refusal for its version names; undefined where it is another one. */
+export function servedVersion(body: Buffer | string): number | undefined {
+  const error = errorOf(body);
   return error?.type === VERSION_NOT_READY && typeof error.served === 'number' ? error.served : undefined;
 }
 

@@ -166,6 +166,36 @@ describe('the relay', () => {
     expect([none.status, none.headers.get('retry-after')]).toEqual([503, '1']);
   });
 
+  test('one that refuses what others take is avoided, and its status says why; for good is what all of them say', async () => {
+    await using fleet = await startFleet({ replicas: [{ id: 'a' }, { id: 'b' }] });
+    const [a, b] = fleet.replicas;
+    const ask = (number: number): Promise<Sent> => send(`${fleet.router.url}/generate`, 'POST', generate(number));
+    const breakers = async (): Promise<[string, string, string | undefined][]> => {
+      const { text } = await send(`${fleet.router.controlUrl}/status`, 'GET');
+      const page = JSON.parse(text) as { replicas: { id: string; breaker: string; breakerReason?: string }[] };
+      return page.replicas.map(({ id, breaker, breakerReason }) => [id, breaker, breakerReason]);
+    };
+    for (const [status, type, reason] of [
+      [401, 'unauthorized', 'token'],
+      [400, 'invalid-config', 'refuses what others take'],
+    ] as const) {
+      const refused = { kind: 'refuse', status, type } as const;
+      for (const replica of [a, b]) replica?.faults.splice(0);
+      a?.faults.push(...Array.from({ length: 10_000 }, () => refused));
+      // Whoever is asked first: the answer is that of the one that works.
+      for (let number = 0; number < 8; number++) expect((await ask(number)).status).toBe(200);
+      const [first] = await breakers();
+      expect([first?.[0], first?.[1] === 'closed', first?.[2]]).toEqual(['a', false, expect.stringContaining(reason)]);
+      b?.faults.push(...Array.from({ length: 10_000 }, () => refused));
+      await until(async () => (await ask(1)).status === status);
+      for (const replica of [a, b]) replica?.faults.splice(0);
+      await until(async () => {
+        await ask(1);
+        return (await breakers()).every(([, state, why]) => state === 'closed' && why === undefined);
+      });
+    }
+  });
+
   test('a client that goes away stops what samples, at once', async () => {
     const never = new Promise<void>(() => undefined);
     await using fleet = await startFleet({

@@ -406,6 +406,7 @@ class RouterServer implements Router {
         load,
         inFlight,
         breaker: breaker.state(nowMs),
+        breakerReason: breaker.condemned?.reason,
         prefixBlocks: prefixes.size,
         ...counts,
       };
