@@ -193,8 +193,8 @@ describe('refuses', () => {
   });
 
   it('to wait for ever: for a byte, for all of them, or after its signal fired', async () => {
-    const hang = new Promise<void>(() => undefined);
-    const { source } = remote((_key, position) => (position >= 1000 ? hang : undefined));
+    const hang = Promise.withResolvers<void>();
+    const { source, traffic } = remote((_key, position) => (position >= 1000 ? hang.promise : undefined));
     await expect(fetch(source, { stallMs: 20 })).rejects.toMatchObject({
       code: 'store-unavailable',
       message: expect.stringContaining('no byte arrived for 0.02 s'),
@@ -206,6 +206,9 @@ describe('refuses', () => {
     const abort = new AbortController();
     const fetching = fetch(source, { signal: abort.signal, onProgress: () => abort.abort() });
     await expect(fetching).rejects.toMatchObject({ code: 'aborted' });
+    // Streams that were given up close their files as soon as they can.
+    hang.resolve();
+    await expect.poll(() => traffic.inFlight).toBe(0);
   });
 });
 
