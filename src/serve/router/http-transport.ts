@@ -1,6 +1,7 @@
 /**
  * Tokens by routers over HTTP: one is used until it fails, then the next. It owns the connections. Invariant: a call goes to one
- * router once; trying again is the caller's to decide, as only the caller knows what it has already.
+ * router once; trying again is the caller's to decide, as only the caller knows what it has already. A router that does not know the
+ * token is left like one that is gone; that it is refused for good is told once every router says so.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 
@@ -33,6 +34,8 @@ export class HttpTransport implements GenerateTransport {
   readonly #options: HttpTransportOptions;
   readonly #routers: readonly RouterConnection[];
   #current = 0;
+  /** Routers that did not know the token when they were asked last. */
+  readonly #denied = new Set<RouterConnection>();
   #version: number | undefined;
   #contextLength: number | undefined;
 
@@ -58,7 +61,10 @@ export class HttpTransport implements GenerateTransport {
 
   send({ requestId, body }: GenerateCall, receiver: AnswerReceiver): GenerateInFlight {
     const router = this.#router;
-    const stream = new AnswerStream(receiver, () => this.#leave(router));
+    const stream = new AnswerStream(receiver, {
+      onFailure: () => this.#leave(router),
+      statusOf: (status) => this.#judge(router, status),
+    });
     router.pool.dispatch(
       {
         method: 'POST',
@@ -87,7 +93,7 @@ export class HttpTransport implements GenerateTransport {
           signal,
         });
         const text = await answer.body.text();
-        if (answer.statusCode === GENERATE_STATUS.unauthorized)
+        if (this.#judge(router, answer.statusCode) === GENERATE_STATUS.unauthorized)
           throw new HoneError('unauthorized', `The router ${router.url} does not know this token.`, {
             cure: 'Set HONE_TOKEN to the secret of the fleet.',
           });
@@ -123,21 +129,36 @@ export class HttpTransport implements GenerateTransport {
     return token === undefined ? {} : { authorization: `Bearer ${token}` };
   }
 
+  /** The status to act on: while another router may know the token, one that does not is of no more use than one that is busy. */
+  #judge(router: RouterConnection, status: number): number {
+    if (status !== GENERATE_STATUS.unauthorized) {
+      if (status < 500) this.#denied.delete(router);
+      return status;
+    }
+    this.#denied.add(router);
+    return this.#denied.size < this.#routers.length ? GENERATE_STATUS.unavailable : status;
+  }
+
   /** Goes to the next router, unless another call has gone there already. */
   #leave(router: RouterConnection): void {
     if (this.#router === router) this.#current = (this.#current + 1) % this.#routers.length;
   }
 }
 
+interface AnswerRules {
+  readonly onFailure: () => void;
+  readonly statusOf: (status: number) => number;
+}
+
 class AnswerStream implements Dispatcher.DispatchHandler, GenerateInFlight {
   readonly #receiver: AnswerReceiver;
-  readonly #onFailure: () => void;
+  readonly #rules: AnswerRules;
   #controller: Dispatcher.DispatchController | undefined;
   #isOver = false;
 
-  constructor(receiver: AnswerReceiver, onFailure: () => void) {
+  constructor(receiver: AnswerReceiver, rules: AnswerRules) {
     this.#receiver = receiver;
-    this.#onFailure = onFailure;
+    this.#rules = rules;
   }
 
   abort(): void {
@@ -155,9 +176,10 @@ class AnswerStream implements Dispatcher.DispatchHandler, GenerateInFlight {
     if (this.#isOver) controller.abort(new HoneError('aborted', 'Nobody waits for this answer any more.'));
   }
 
-  onResponseStart(_controller: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+  onResponseStart(_controller: Dispatcher.DispatchController, answered: number, headers: IncomingHttpHeaders): void {
     if (this.#isOver) return;
-    if (status >= 500) this.#onFailure();
+    const status = this.#rules.statusOf(answered);
+    if (status >= 500) this.#rules.onFailure();
     const replica = headers[REPLICA_HEADER];
     this.#receiver.onStart(status, {
       contentType: headers['content-type'] ?? '',
@@ -179,7 +201,7 @@ class AnswerStream implements Dispatcher.DispatchHandler, GenerateInFlight {
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#onFailure();
+    this.#rules.onFailure();
     this.#receiver.onError(error);
   }
 }

@@ -115,6 +115,17 @@ describe('a reply that is cut goes on elsewhere, to the same bits', () => {
 });
 
 describe('what a client must know', () => {
+  test('a router that does not know the token is left for one that does; where none does the reply ends at once', async () => {
+    await using other = await startFleet({ replicas: [{ id: 'b' }], token: 'another-token-of-a-fleet' });
+    await using fleet = await startFleet({ replicas: [{ id: 'a' }], token: 'the-token-of-this-fleet' });
+    const routers = [other.router.url, fleet.router.url];
+    const reply = await fleet.policy({ routers, backoffMs: { first: 1, most: 2 } }).generate(requestOf(1));
+    expect(reply.tokens.length).toBe(24);
+    await expect(fleet.policy({ routers, token: 'a-token-of-nobody' }).generate(requestOf(1))).rejects.toMatchObject({
+      code: 'unauthorized',
+    });
+  });
+
   test('an abort stops the replica and gives what was drawn', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
