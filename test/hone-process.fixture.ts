@@ -2,7 +2,7 @@
  * `hone` as a process of its own, as a user starts it: its output as it comes, signals, and how it ended. Also what the
  * tests read of a run folder: events, the bits of the newest checkpoint, and the buffer's groups.
  */
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -37,14 +37,32 @@ export interface StartOptions {
   readonly cwd: string;
   /** A shell line that starts the command given as its arguments, such as one that sets a limit first. */
   readonly through?: string;
+  /** Set over those of this process. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
-export function startHone(args: readonly string[], { cwd, through }: StartOptions): HoneProcess {
+/** Processes that still run. A test that is cut off never disposes of its own; they end with the test process then. */
+const running = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
+/** The kernel ends the program when the test process is gone, however that ended; on other systems its exit does. */
+const DIES_WITH_PARENT =
+  process.platform === 'linux' && spawnSync('setpriv', ['--pdeathsig', 'KILL', 'true']).status === 0
+    ? ['setpriv', '--pdeathsig', 'KILL', '--']
+    : [];
+
+export function startHone(args: readonly string[], { cwd, through, environment = {} }: StartOptions): HoneProcess {
   const command = [process.execPath, LAUNCHER, ...args];
-  const child =
-    through === undefined
-      ? spawn(process.execPath, command.slice(1), { cwd, stdio: ['ignore', 'pipe', 'pipe'] })
-      : spawn('sh', ['-c', through, 'sh', ...command], { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
+  const [program = '', ...words] = [
+    ...DIES_WITH_PARENT,
+    ...(through === undefined ? command : ['sh', '-c', through, 'sh', ...command]),
+  ];
+  const env = { ...process.env, ...environment };
+  const child = spawn(program, words, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  running.add(child);
+  child.once('exit', () => running.delete(child));
   let stdout = '';
   let stderr = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));

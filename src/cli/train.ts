@@ -1,4 +1,5 @@
 /** `hone train`: runs or resumes a run, and ends with the before/after table and where everything lies. */
+import { randomUUID } from 'node:crypto';
 import { join, relative } from 'node:path';
 
 import { loadConfig } from './load-config.ts';
@@ -50,6 +51,9 @@ export async function train(configPath: string, options: Record<string, unknown>
       inputs,
       stop: stop.signal,
       now: () => performance.now(),
+      wallClock: Date.now,
+      random: Math.random,
+      newRequestId: randomUUID,
       environment: process.env,
       observer,
     });

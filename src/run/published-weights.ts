@@ -32,7 +32,10 @@ export interface PublishedWeightsOptions {
   readonly ownFolder: string;
   readonly model: LoadedModel;
   readonly environment: Environment;
+  /** Monotone milliseconds. */
   readonly now: () => number;
+  /** Milliseconds since 1970, against which leases in the store are read. */
+  readonly wallClock: () => number;
   readonly onEvent: (event: RunEvent) => void;
   readonly signal: AbortSignal;
 }
@@ -106,11 +109,11 @@ export class PublishedWeights {
   }
 
   async #prune(): Promise<void> {
-    const { config, onEvent } = this.#options;
+    const { config, onEvent, wallClock } = this.#options;
     const { keep } = config.weights;
     if (keep === undefined) return;
     try {
-      await prune(this.store, { keep, nowMs: Date.now(), signal: AbortSignal.timeout(PRUNE_DEADLINE_MS) });
+      await prune(this.store, { keep, nowMs: wallClock(), signal: AbortSignal.timeout(PRUNE_DEADLINE_MS) });
     } catch (error) {
       onEvent({ event: 'prune-failed', version: this.version, reason: reasonOf(error) });
     }

@@ -44,18 +44,18 @@ export interface RunPartsOptions {
   readonly inputs: RunInputs;
   readonly observer: RunObserver;
   readonly now: () => number;
+  /** Milliseconds since 1970, against which leases in the store are read. */
+  readonly wallClock: () => number;
+  /** Uniform in [0, 1): the jitter of waits. No bit of the run depends on it. */
+  readonly random: () => number;
+  /** Names of requests to routers. */
+  readonly newRequestId: () => string;
   readonly environment: Environment;
   readonly stop: AbortSignal;
 }
 
-export async function openRunParts({
-  folder,
-  inputs,
-  observer,
-  now,
-  environment,
-  stop,
-}: RunPartsOptions): Promise<RunParts> {
+export async function openRunParts(options: RunPartsOptions): Promise<RunParts> {
+  const { folder, inputs, observer, now, wallClock, environment, stop } = options;
   const { config } = folder;
   const { model, training, heldout } = inputs;
   const closers: (() => Promise<void> | void)[] = [];
@@ -85,6 +85,7 @@ export async function openRunParts({
       model,
       environment,
       now,
+      wallClock,
       onEvent: (event) => folder.append(event),
       signal: stop,
     });
@@ -97,7 +98,7 @@ export async function openRunParts({
       );
     // Killed between checkpoint and publication: the version is published now.
     if (published.version < checkpoint) await published.publish(await trainer.served());
-    const { source, follow } = await openSampling({ config, folder, model, published, environment, now, stop });
+    const { source, follow } = await openSampling({ ...options, config, model, published });
     closers.push(() => source.close());
     const stack = await openPolicyStack({ model, source, config, corpora: [training, heldout], now });
     closers.push(() => stack.close());
@@ -110,7 +111,7 @@ export async function openRunParts({
   }
 }
 
-interface SamplingOptions extends Pick<RunPartsOptions, 'folder' | 'environment' | 'now' | 'stop'> {
+interface SamplingOptions extends RunPartsOptions {
   readonly config: RunConfig;
   readonly model: LoadedModel;
   readonly published: PublishedWeights;
@@ -121,7 +122,7 @@ async function openSampling(options: SamplingOptions): Promise<{
   source: SamplingSource;
   follow: () => Promise<number | undefined>;
 }> {
-  const { config, folder, model, published, environment, now, stop } = options;
+  const { config, folder, model, published, environment, now, random, newRequestId, stop } = options;
   const { version } = published;
   if (config.serve.routers.length > 0) {
     const sideData = new SideDataStore(published.store, { runId: config.name });
@@ -134,6 +135,8 @@ async function openSampling(options: SamplingOptions): Promise<{
       version,
       contextLength: model.config.contextLength,
       now,
+      random,
+      newRequestId,
       signal: stop,
       onResumed: (event) => folder.append({ ...event }),
     });

@@ -3,8 +3,6 @@
  * run may ask of it. Invariant: `version` is the newest version that the run has published and may be answered by; `minVersion`
  * keeps every answer within the lag that the run allows.
  */
-import { randomUUID } from 'node:crypto';
-
 import { HoneError } from '../domain/errors.ts';
 import type { HoneErrorCode } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
@@ -80,6 +78,10 @@ export interface RoutedSourceOptions {
   /** Of the model that the run trains; another one behind the routers is refused. */
   readonly contextLength: number;
   readonly now: () => number;
+  /** Uniform in [0, 1): the jitter of waits. No bit of a run depends on it. */
+  readonly random: () => number;
+  /** Names requests; no bit of a run depends on them. */
+  readonly newRequestId: () => string;
   readonly signal: AbortSignal;
   readonly onResumed: (event: GenerationResumed) => void;
   /** Reads the kept sets that replicas put into the store; undefined = they come with the tokens. */
@@ -87,12 +89,9 @@ export interface RoutedSourceOptions {
 }
 
 /** What no other replica and no later try will answer otherwise: the run ends with it instead of dropping group after group. */
-const PERMANENT: ReadonlySet<HoneErrorCode> = new Set([
-  'invalid-config',
-  'invalid-model',
-  'unauthorized',
-  'store-denied',
-]);
+const FINAL: ReadonlySet<HoneErrorCode> = new Set(['invalid-config', 'invalid-model', 'unauthorized', 'store-denied']);
+/** What a reply is given up with when its deadline is over. */
+const GIVEN_UP: ReadonlySet<HoneErrorCode> = new Set(['no-replica', 'engine-failed', 'version-not-ready']);
 /** How long a fleet may take until a first replica serves. */
 const CONNECT_WAIT_MS = 120_000;
 
@@ -104,9 +103,13 @@ export class RoutedSource implements SamplingSource {
   #lag = 0;
   #sampled = 0;
 
-  private constructor(remote: RemotePolicy, { version, contextLength }: RoutedSourceOptions) {
+  private constructor(remote: RemotePolicy, { version, contextLength, deadlineSeconds, now }: RoutedSourceOptions) {
     this.#remote = remote;
     this.#published = version;
+    let answeredAt = now();
+    // A single slow reply is tried again; a fleet that answers nobody ends the run, which can be resumed.
+    const isFinal = ({ code }: HoneError): boolean =>
+      FINAL.has(code) || (GIVEN_UP.has(code) && now() - answeredAt >= (deadlineSeconds * 1000) / 2);
     const newestPublished = (): PolicyVersion => this.#published;
     this.policy = {
       contextLength,
@@ -115,9 +118,10 @@ export class RoutedSource implements SamplingSource {
       },
       generate: async (request: GenerateRequest): Promise<Generation> => {
         const generation = await remote.generate(request).catch((error: unknown) => {
-          if (error instanceof HoneError && PERMANENT.has(error.code)) this.failure ??= error;
+          if (error instanceof HoneError && isFinal(error)) this.failure ??= error;
           throw error;
         });
+        answeredAt = now();
         this.#sampled += generation.tokens.length;
         return generation;
       },
@@ -125,13 +129,25 @@ export class RoutedSource implements SamplingSource {
   }
 
   static async connect(options: RoutedSourceOptions): Promise<RoutedSource> {
-    const { routers, token, deadlineSeconds, contextLength, now, signal, onResumed, loadKeptSets } = options;
+    const {
+      routers,
+      token,
+      deadlineSeconds,
+      contextLength,
+      now,
+      random,
+      newRequestId,
+      signal,
+      onResumed,
+      loadKeptSets,
+    } = options;
     const remote = await RemotePolicy.connect(new HttpTransport({ routers, token }), {
       now,
-      // Only when a wait ends depends on it, never what is drawn.
-      random: Math.random,
-      newRequestId: randomUUID,
+      random,
+      newRequestId,
       deadlineMs: deadlineSeconds * 1000,
+      // The deadline alone: a router that is away for longer than a few tries take must cost no rollout.
+      mostAttempts: Number.POSITIVE_INFINITY,
       onEvent: onResumed,
       ...(loadKeptSets === undefined ? {} : { keptSets: { from: 'store', load: loadKeptSets } }),
       waitMs: CONNECT_WAIT_MS,

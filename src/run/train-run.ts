@@ -5,15 +5,13 @@
  */
 import { buildResults } from './results.ts';
 import type { RunResults } from './results.ts';
-import type { Environment } from './published-weights.ts';
-import type { RunEvent, RunFolder } from './run-folder.ts';
+import type { RunEvent } from './run-folder.ts';
 import { startReward } from './baseline.ts';
 import { effortAt } from './efforts.ts';
 import { evaluateAt } from './run-evaluation.ts';
 import { functionSize, trainingTask } from './run-inputs.ts';
-import type { RunInputs, RunObserver } from './run-inputs.ts';
 import { openRunParts } from './run-parts.ts';
-import type { RunParts } from './run-parts.ts';
+import type { RunParts, RunPartsOptions } from './run-parts.ts';
 import { isScored, scoredRollout } from './scored-rollout.ts';
 import { stepMetrics, withSynchronisation } from './step-metrics.ts';
 import type { ObservedLookups } from './step-metrics.ts';
@@ -30,16 +28,8 @@ import { RolloutManager } from '../rollout/manager.ts';
 import type { StepBatch } from '../rollout/manager.ts';
 import { openCorpus } from '../tasks/corpus.ts';
 
-export interface TrainRunOptions {
-  readonly folder: RunFolder;
-  readonly inputs: RunInputs;
-  readonly observer: RunObserver;
-  /** Aborting it finishes the step at hand, then stops; the run can be resumed. */
-  readonly stop: AbortSignal;
-  readonly now: () => number;
-  /** Credentials of the store and the fleet's token, where the config names a store or routers. */
-  readonly environment: Environment;
-}
+/** Aborting `stop` finishes the step at hand, then stops; the run can be resumed. */
+export type TrainRunOptions = RunPartsOptions;
 
 export type TrainRunOutcome =
   | { readonly kind: 'finished'; readonly results: RunResults | undefined }
