@@ -4,11 +4,15 @@
  * before its data, then exactly one of `onEnd` and `onError`, and nothing after an abort.
  */
 
+import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
+
 export interface GenerateCall {
   /** Another one for every call, retries included: a replica refuses one that it is at work on. */
   readonly requestId: string;
   /** The body of `POST /generate`, as `encodeGenerateRequest` writes it. */
   readonly body: string | Buffer;
+  /** What the body says, where whoever wrote it has it at hand. */
+  readonly decoded?: DecodedGenerateRequest;
 }
 
 export interface AnswerHeaders {

@@ -14,7 +14,7 @@ export class RelayTransport implements GenerateTransport {
   }
 
   send(call: GenerateCall, receiver: AnswerReceiver): GenerateInFlight {
-    return this.#relay.send(call, decodeGenerateRequest(call.body), receiver);
+    return this.#relay.send(call, call.decoded ?? decodeGenerateRequest(call.body), receiver);
   }
 
   known(): { version: number | undefined; contextLength: number | undefined } {

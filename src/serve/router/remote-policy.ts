@@ -12,6 +12,7 @@ import type { GenerateRequest, Generation, Policy } from '../../domain/policy.ts
 import type { KeptSets } from '../../domain/rollout.ts';
 import { EventReader, decodeTokensEvent } from '../wire/event-reader.ts';
 import { encodeGenerateRequest } from '../wire/generate-request.ts';
+import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
 import { GENERATE_STATUS } from '../wire/generate-wire.ts';
 import type { AnswerHeaders, AnswerReceiver, GenerateInFlight, GenerateTransport } from './generate-transport.ts';
 import { RecordedReply } from './recorded-reply.ts';
@@ -284,18 +285,20 @@ class RemoteAttempt implements AnswerReceiver {
   async run(): Promise<AttemptEnd> {
     const { transport, options, request, reply, requestId, untilMs } = this.#parts;
     const { tokens, sampling, seed, drawnBefore = 0, minVersion, exactVersion, session, signal } = request;
-    const body = encodeGenerateRequest({
+    const decoded: DecodedGenerateRequest = {
       tokens: reply.after(tokens),
       sampling: { ...sampling, maxTokens: sampling.maxTokens - reply.length },
-      seed,
+      seed: seed >>> 0,
       drawnBefore: drawnBefore + reply.length,
-      ...(minVersion === undefined && reply.length === 0
-        ? {}
-        : { minVersion: policyVersion(Math.max(minVersion ?? 0, reply.version)) }),
-      ...(exactVersion === undefined ? {} : { exactVersion }),
-      ...(session === undefined ? {} : { session }),
-      ...(options.keptSets === undefined ? {} : { keptSets: 'store' as const }),
-    });
+      minVersion:
+        minVersion === undefined && reply.length === 0
+          ? undefined
+          : policyVersion(Math.max(minVersion ?? 0, reply.version)),
+      exactVersion,
+      session,
+      keptSets: options.keptSets === undefined ? 'inline' : 'store',
+    };
+    const body = encodeGenerateRequest(decoded);
     const abort = (): void => this.#end({ kind: 'aborted' });
     signal?.addEventListener('abort', abort, { once: true });
     const { now, firstEventTimeoutMs = 120_000 } = options;
@@ -305,7 +308,7 @@ class RemoteAttempt implements AnswerReceiver {
     try {
       return await new Promise<AttemptEnd>((resolve) => {
         this.#settle = resolve;
-        this.#inFlight = transport.send({ requestId, body }, this);
+        this.#inFlight = transport.send({ requestId, body, decoded }, this);
       });
     } finally {
       clearTimeout(overdue);

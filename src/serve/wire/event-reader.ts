@@ -143,6 +143,8 @@ export function decodeTokensEvent(event: Extract<GenerateWireEvent, { type: 'tok
 
 function parseEvent(text: string): GenerateWireEvent {
   const json = fromReply((): unknown => JSON.parse(text));
+  const drawn = readTokens(json);
+  if (drawn !== undefined) return drawn;
   const checked = EVENT.safeParse(json);
   if (!checked.success) {
     const [issue] = checked.error.issues;
@@ -165,6 +167,19 @@ function parseEvent(text: string): GenerateWireEvent {
     default:
       return data satisfies never;
   }
+}
+
+/** As the schema reads them: nearly all events are these, one a token. What looks any other way is the schema's to judge. */
+function readTokens(json: unknown): GenerateWireEvent | undefined {
+  if (typeof json !== 'object' || json === null || !('type' in json) || json.type !== 'tokens') return undefined;
+  // Any key may be read of an object; each is checked below.
+  const { ids, logprobs, kept, version } = json as Readonly<Record<string, unknown>>;
+  if (typeof ids !== 'string' || typeof logprobs !== 'string' || !Number.isSafeInteger(version)) return undefined;
+  const whole = Number(version);
+  if (whole < 0) return undefined;
+  const event = { type: 'tokens', ids, logprobs, version: policyVersion(whole) } as const;
+  if (kept === undefined) return event;
+  return typeof kept === 'string' ? { ...event, kept } : undefined;
 }
 
 function holds(row: Int32Array, id: number): boolean {

@@ -49,7 +49,9 @@ const SCHEMA = z.strictObject({
 
 /** The JSON text of a request; what has its default is left out. */
 export function encodeGenerateRequest(
-  request: Omit<GenerateRequest, 'signal' | 'onToken'> & { readonly keptSets?: KeptSetsPlace },
+  request:
+    | (Omit<GenerateRequest, 'signal' | 'onToken'> & { readonly keptSets?: KeptSetsPlace })
+    | DecodedGenerateRequest,
 ): string {
   const { tokens, sampling, seed, drawnBefore = 0, minVersion, exactVersion, session, keptSets = 'inline' } = request;
   const { temperature, topK, topP, minP, maxTokens, stopIds, greedy } = sampling;
