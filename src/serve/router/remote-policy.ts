@@ -433,6 +433,7 @@ class RemoteAttempt implements AnswerReceiver {
   }
 
   #cut(reason: string): void {
+    if (this.#isSettled) return;
     this.#end({ kind: 'cut', error: new HoneError('engine-failed', `The stream of a reply was cut: ${reason}.`) });
   }
 

@@ -62,7 +62,7 @@ async function start(answers: readonly (readonly string[])[]) {
         },
       );
     });
-  return { ask, connections: () => connections };
+  return { ask, connections: () => connections, pool };
 }
 
 describe('answers of a replica', () => {
@@ -127,6 +127,27 @@ describe('answers of a replica', () => {
     const cuts = Array.from({ length: whole.length }, (_, length) => [whole.slice(0, length), 'close']);
     const { ask } = await start(cuts);
     for (const [cut] of cuts) expect((await ask()).error, JSON.stringify(cut)).toBeDefined();
+  });
+
+  test('one that stalls is given up, also where its reader paused for longer than that', async () => {
+    const { pool } = await start([[`${HEAD}1\r\na\r\n`]]);
+    const request = { path: '/generate', headers: new Map<string, string>(), body: '{}' };
+    const stallTimeoutMs = 40;
+    const error = await new Promise<Error | undefined>((resolve) => {
+      const exchange = pool.send(
+        { ...request, firstByteTimeoutMs: 20_000, stallTimeoutMs },
+        {
+          onHead: () => undefined,
+          onPiece: () => {
+            exchange.pause();
+            setTimeout(() => exchange.resume(), 3 * stallTimeoutMs);
+          },
+          onEnd: () => resolve(undefined),
+          onError: resolve,
+        },
+      );
+    });
+    expect(error?.message).toContain('nothing came from the replica for too long');
   });
 
   test('a connection that was closed between two requests costs nobody anything', async () => {

@@ -253,6 +253,8 @@ class UpstreamConnection {
   resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
+    // A timer that ran out meanwhile would not start again by itself.
+    this.#socket.setTimeout(this.#socket.timeout ?? 0);
     this.#socket.resume();
   }
 
