@@ -4,19 +4,20 @@
  * unnoticed, a bounded number of times; once a byte went out the answer is this replica's to its end, or is cut; whoever asked and
  * went away leaves nothing running behind.
  */
-import { errorBody } from '../service/control-server.ts';
 import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
-import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
+import { GENERATE_PATH, GENERATE_STATUS } from '../wire/generate-wire.ts';
 import type { AnswerHeaders, AnswerReceiver, GenerateCall, GenerateInFlight } from './generate-transport.ts';
-import { readRetryAfter } from './generate-transport.ts';
 import { hashBlocks } from './prefix-index.ts';
+import { refusal, readError, versionRefusal } from './refusal.ts';
+import type { Refusal } from './refusal.ts';
+import { RelayAttempt } from './relay-attempt.ts';
+import type { AttemptListener, ReplicaConnection, RetryReason } from './relay-attempt.ts';
 import type { ReplicaEntry, ReplicaRegistry } from './replica-registry.ts';
 import { chooseRoute } from './route-choice.ts';
 import type { RouteCandidate } from './route-choice.ts';
 import { SessionAffinity } from './session-affinity.ts';
-import type { ResponseHead } from './response-head.ts';
 import { UpstreamPool } from './upstream-pool.ts';
-import type { BodyPiece, UpstreamExchange, UpstreamReceiver } from './upstream-pool.ts';
+import type { BodyPiece } from './upstream-pool.ts';
 
 export interface RelayOptions {
   readonly registry: ReplicaRegistry;
@@ -53,30 +54,16 @@ export interface RelayReport {
   readonly bytes: number;
 }
 
-export type RetryReason = 'unreachable' | 'status' | 'version' | 'busy' | 'unavailable' | 'empty';
-
 /** A dead replica's answer that has been silent for so long is given up. */
 const SILENT_MS = 1_000;
-const REFUSAL_BYTES = 64 * 1024;
 /** Replicas that may refuse one request for good before that is believed. */
 const MOST_MISFITS = 32;
-
-interface Refusal {
-  readonly status: number;
-  readonly headers: AnswerHeaders;
-  readonly body: Buffer;
-}
-
-interface ReplicaConnection {
-  readonly pool: UpstreamPool;
-  readonly path: string;
-}
 
 export class Relay {
   readonly #options: RelayOptions;
   readonly #connections = new Map<string, ReplicaConnection>();
   readonly #affinity = new SessionAffinity();
-  readonly #attempts = new Map<string, Set<Attempt>>();
+  readonly #attempts = new Map<string, Set<RelayAttempt>>();
   #isClosed = false;
 
   constructor(options: RelayOptions) {
@@ -120,7 +107,7 @@ export class Relay {
     connection?.pool.destroy();
   }
 
-  began(attempt: Attempt): void {
+  began(attempt: RelayAttempt): void {
     const { entry } = attempt;
     entry.inFlight += 1;
     entry.counts.requests += 1;
@@ -129,7 +116,7 @@ export class Relay {
     attempts.add(attempt);
   }
 
-  ended(attempt: Attempt): void {
+  ended(attempt: RelayAttempt): void {
     const { entry } = attempt;
     entry.inFlight -= 1;
     const attempts = this.#attempts.get(entry.id);
@@ -166,7 +153,7 @@ interface RelayedParts {
 }
 
 /** One request over all its tries. */
-class RelayedRequest implements GenerateInFlight {
+class RelayedRequest implements GenerateInFlight, AttemptListener {
   readonly #relay: Relay;
   readonly #parts: RelayedParts;
   readonly #tried = new Set<string>();
@@ -175,7 +162,7 @@ class RelayedRequest implements GenerateInFlight {
   readonly #misfits = new Map<ReplicaEntry, Refusal>();
   readonly #blocks: Float64Array;
   readonly #startMs: number;
-  #attempt: Attempt | undefined;
+  #attempt: RelayAttempt | undefined;
   #refusal: Refusal | undefined;
   #firstByteMs: number | undefined;
   #bytes = 0;
@@ -230,7 +217,7 @@ class RelayedRequest implements GenerateInFlight {
         entry.prefixes.add(this.#blocks, version);
         if (request.session !== undefined) affinity.set(request.session, { replica: entry.id, version });
         entry.breaker.admit(nowMs);
-        this.#attempt = new Attempt(this.#relay, entry, this);
+        this.#attempt = new RelayAttempt(this.#relay, entry, this);
         this.#attempt.send(call);
         return;
       }
@@ -254,7 +241,10 @@ class RelayedRequest implements GenerateInFlight {
     this.#firstByteMs = nowMs - this.#startMs;
     // What one takes and another refuses is not the request's fault.
     for (const [{ breaker }, answer] of this.#misfits)
-      breaker.condemn(nowMs, { kind: 'misfit', reason: `refuses what others take: ${refusalText(answer)}` });
+      breaker.condemn(nowMs, {
+        kind: 'misfit',
+        reason: `refuses what others take: ${(readError(answer.body).message ?? answer.body.toString()).slice(0, 200)}`,
+      });
     this.#parts.receiver.onStart(200, headers);
   }
 
@@ -363,245 +353,6 @@ class RelayedRequest implements GenerateInFlight {
   }
 }
 
-/** One try at one replica: what comes of it, turned into what it means. */
-class Attempt implements UpstreamReceiver {
-  readonly entry: ReplicaEntry;
-  readonly #relay: Relay;
-  readonly #request: RelayedRequest;
-  #exchange: UpstreamExchange | undefined;
-  #head: ResponseHead | undefined;
-  /** An answer other than 200, collected. */
-  #refused: { readonly status: number; readonly chunks: Buffer[]; bytes: number } | undefined;
-  /** The size of the first chunk, while none of the chunk has come. */
-  #beginning: Buffer | undefined;
-  #hasData = false;
-  #isOver = false;
-  #chunks = 0;
-  /** As of the last look. */
-  #seen: { readonly chunks: number; readonly atMs: number };
-
-  constructor(relay: Relay, entry: ReplicaEntry, request: RelayedRequest) {
-    this.#relay = relay;
-    this.entry = entry;
-    this.#request = request;
-    this.#seen = { chunks: 0, atMs: relay.options.now() };
-  }
-
-  /** How long nothing came, to the grain of the looks: no clock is read for each event. */
-  silentMs(nowMs: number): number {
-    if (this.#chunks !== this.#seen.chunks) this.#seen = { chunks: this.#chunks, atMs: nowMs };
-    return nowMs - this.#seen.atMs;
-  }
-
-  send({ requestId, body }: GenerateCall): void {
-    const { token, firstByteTimeoutMs = 120_000, stallTimeoutMs = 60_000 } = this.#relay.options;
-    this.#relay.began(this);
-    const { pool, path } = this.#relay.connection(this.entry.description.url);
-    const headers = new Map([
-      ['content-type', 'application/json'],
-      [REQUEST_ID_HEADER, requestId],
-    ]);
-    if (token !== undefined) headers.set('authorization', `Bearer ${token}`);
-    this.#exchange = pool.send({ path, headers, body, firstByteTimeoutMs, stallTimeoutMs }, this);
-  }
-
-  /** Whoever asked is gone: nothing is told to anybody. */
-  abandon(): void {
-    if (this.#isOver) return;
-    this.#over();
-    this.entry.breaker.abandoned();
-    this.#exchange?.abort();
-  }
-
-  /** As if the replica had failed now. */
-  giveUp(error: Error): void {
-    if (this.#isOver) return;
-    this.#exchange?.abort();
-    this.#fail(error);
-  }
-
-  resume(): void {
-    this.#exchange?.resume();
-  }
-
-  onHead(head: ResponseHead): void {
-    this.#head = head;
-    if (head.status !== 200) this.#refused = { status: head.status, chunks: [], bytes: 0 };
-  }
-
-  onPiece(piece: BodyPiece): void {
-    if (this.#isOver) return;
-    this.#chunks += 1;
-    if (this.#refused !== undefined) {
-      this.#refused.bytes += piece.payloadBytes;
-      if (this.#refused.bytes > REFUSAL_BYTES) this.giveUp(new Error('a refusal without end'));
-      else this.#refused.chunks.push(...piece.payload());
-      return;
-    }
-    const { bytes } = piece;
-    if (!this.#hasData) {
-      const whole = this.#beginning === undefined ? bytes : Buffer.concat([this.#beginning, bytes]);
-      if (piece.payloadBytes === 0) {
-        this.#beginning = whole;
-        return;
-      }
-      this.#beginning = undefined;
-      this.#hasData = true;
-      this.entry.breaker.succeeded();
-      this.#request.onFirstByte(answerHeaders(this.#head));
-      this.#pass({ ...piece, bytes: whole });
-      return;
-    }
-    this.#pass(piece);
-  }
-
-  #pass(piece: BodyPiece): void {
-    if (!this.#request.onPiece(piece) && !this.#isOver) this.#exchange?.pause();
-  }
-
-  onEnd(): void {
-    if (this.#isOver) return;
-    if (this.#refused !== undefined) {
-      this.#readRefusal(this.#refused.status, Buffer.concat(this.#refused.chunks));
-    } else if (this.#hasData) {
-      this.#over();
-      this.#request.onWhole();
-    } else {
-      this.#failed('empty');
-    }
-  }
-
-  onError(error: Error): void {
-    if (!this.#isOver) this.#fail(error);
-  }
-
-  #fail(error: Error): void {
-    if (!this.#hasData) return this.#failed('unreachable');
-    this.#over();
-    this.#trouble();
-    this.#request.onCut(error);
-  }
-
-  #failed(reason: RetryReason, answer?: Refusal): void {
-    this.#over();
-    this.#trouble();
-    this.#request.onFailed(reason, answer);
-  }
-
-  #trouble(): void {
-    const { now, onTrouble } = this.#relay.options;
-    this.entry.counts.failures += 1;
-    this.entry.breaker.failed(now());
-    onTrouble?.(this.entry);
-  }
-
-  #over(): void {
-    this.#isOver = true;
-    this.#relay.ended(this);
-  }
-
-  #readRefusal(status: number, body: Buffer): void {
-    const headers = answerHeaders(this.#head);
-    const answer = { status, headers, body };
-    const { registry, now } = this.#relay.options;
-    if (status === GENERATE_STATUS.unavailable) {
-      registry.noteUnavailable(this.entry);
-      this.#over();
-      this.entry.breaker.abandoned();
-      this.#request.onFailed('unavailable');
-      return;
-    }
-    if (status >= 500) return this.#failed('status');
-    const { breaker } = this.entry;
-    if (status === GENERATE_STATUS.unauthorized) {
-      // Its own token and the fleet's differ: nothing that the client could mend, nor another try here.
-      breaker.condemn(now(), { kind: 'unauthorized', reason: 'does not take the router’s token; compare HONE_TOKEN' });
-      return this.#failed('status');
-    }
-    if (status === GENERATE_STATUS.invalid && refusalType(answer) !== 'context-too-small') {
-      // The router has read the request and found it good.
-      this.#over();
-      if (breaker.condemned === undefined) breaker.abandoned();
-      else breaker.condemn(now(), breaker.condemned);
-      this.#request.onMisfit(this.entry, answer);
-      return;
-    }
-    this.#over();
-    this.entry.breaker.succeeded();
-    if (status === GENERATE_STATUS.busy) return this.#request.onFailed('busy', answer);
-    const served = status === GENERATE_STATUS.versionNotReady ? servedVersion(body) : undefined;
-    if (served === undefined) return this.#request.onRefused(answer);
-    registry.noteServed(this.entry, served);
-    this.#request.onFailed('version', answer);
-  }
-}
-
-const NO_HEADERS: AnswerHeaders = {
-  contentType: 'application/json',
-  replica: undefined,
-  retryAfterSeconds: undefined,
-};
-
-function answerHeaders(head: ResponseHead | undefined): AnswerHeaders {
-  if (head === undefined) return NO_HEADERS;
-  return {
-    contentType: head.headers.get('content-type') ?? 'text/event-stream',
-    replica: head.headers.get(REPLICA_HEADER),
-    retryAfterSeconds: readRetryAfter(head.headers.get('retry-after')),
-  };
-}
-
 function isServing({ health, description }: ReplicaEntry): boolean {
   return (health.state === 'HEALTHY' || health.state === 'SUSPECT') && description.state === 'serving';
-}
-
-function errorOf(body: Buffer | string): ErrorFields | undefined {
-  try {
-    // Any key may be read of an object; what is not there is undefined.
-    return (JSON.parse(body.toString()) as { readonly error?: ErrorFields } | null)?.error;
-  } catch {
-    return undefined;
-  }
-}
-
-interface ErrorFields {
-  readonly type?: unknown;
-  readonly message?: unknown;
-  readonly served?: unknown;
-}
-
-function refusalType({ body }: Refusal): unknown {
-  return errorOf(body)?.type;
-}
-
-/** For people. */
-function refusalText({ body }: Refusal): string {
-  const message = errorOf(body)?.message;
-  return (typeof message === 'string' ? message : body.toString()).slice(0, 200);
-}
-
-/** The version that a refusal for its version names; undefined where it is another one. */
-export function servedVersion(body: Buffer | string): number | undefined {
-  const error = errorOf(body);
-  return error?.type === VERSION_NOT_READY && typeof error.served === 'number' ? error.served : undefined;
-}
-
-const VERSION_NOT_READY = 'WeightVersionNotReady';
-
-function versionRefusal(served: number, { minVersion, exactVersion }: DecodedGenerateRequest): Refusal {
-  const asked = exactVersion === undefined ? `at least ${minVersion}` : `exactly ${exactVersion}`;
-  const { error } = errorBody(VERSION_NOT_READY, `Version ${served} is served; ${asked} is asked for.`);
-  return {
-    status: GENERATE_STATUS.versionNotReady,
-    headers: { ...NO_HEADERS, retryAfterSeconds: 1 },
-    body: Buffer.from(JSON.stringify({ error: { ...error, served } })),
-  };
-}
-
-function refusal(status: number, type: string, message: string): Refusal {
-  return {
-    status,
-    headers: { ...NO_HEADERS, retryAfterSeconds: 1 },
-    body: Buffer.from(JSON.stringify(errorBody(type, message))),
-  };
 }
