@@ -1,7 +1,8 @@
 /**
  * The router: agents and recorders on its data port, replicas and operators on its control port, and the clockwork between them
  * (leases, probes, what dead replicas left behind). It owns the life of these parts and no rule of its own. Invariant: nothing of
- * the control port can be reached through the data port.
+ * the control port can be reached through the data port. Long because it wires every part once: routes, clockwork and status page
+ * read the same dozen fields.
  */
 import { Agent } from 'undici';
 import type { Context, Hono } from 'hono';
