@@ -30,6 +30,8 @@ export class ServiceProcess implements AsyncDisposable {
     const file = fileURLToPath(new URL(script, import.meta.url));
     const [command = '', ...rest] = [...placement, process.execPath, file, ...words];
     const child = spawn(command, rest, { stdio: ['ignore', 'pipe', 'inherit'] });
+    // Nothing stays behind a benchmark that ends in an error.
+    process.once('exit', () => child.kill('SIGKILL'));
     const line = await Promise.race([
       once(createInterface({ input: child.stdout }), 'line').then(([text]) => String(text)),
       once(child, 'exit').then(([code]) => {
