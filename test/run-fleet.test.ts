@@ -8,8 +8,8 @@ import { join } from 'node:path';
 
 import { afterEach, beforeEach, expect, test } from 'vitest';
 
+import { serve, serveReplica } from './fleet-process.fixture.ts';
 import { newestCheckpointHash, readSteps, runHone, startHone, writeConfig } from './hone-process.fixture.ts';
-import type { HoneProcess } from './hone-process.fixture.ts';
 import { writeTinyModel } from './tiny-model.fixture.ts';
 import { policyVersion } from '../src/domain/ids.ts';
 import { readIndex } from '../src/sync/version-chain.ts';
@@ -21,39 +21,6 @@ beforeEach(async () => {
   await writeTinyModel(join(directory, 'model'));
 });
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
-
-interface Served extends AsyncDisposable {
-  readonly process: HoneProcess;
-  readonly url: string;
-  readonly controlUrl: string;
-}
-
-async function serve(...words: string[]): Promise<Served> {
-  const process = startHone(['serve', ...words, '--json'], { cwd: directory });
-  let text = '';
-  const line = await new Promise<string>((resolve, reject) => {
-    process.child.stdout?.on('data', (piece: string) => {
-      text += piece;
-      if (text.includes('\n')) resolve(text.slice(0, text.indexOf('\n')));
-    });
-    void process.result.then(({ stderr }) => reject(new Error(`it ended early: ${stderr}`)));
-  });
-  // The line is what the command promises to print.
-  const { url, controlUrl } = JSON.parse(line) as { url: string; controlUrl: string };
-  return { process, url, controlUrl, [Symbol.asyncDispose]: () => process[Symbol.asyncDispose]() };
-}
-
-const words = (options: Readonly<Record<string, string>>): string[] =>
-  Object.entries(options).flatMap(([name, value]) => [`--${name}`, value]);
-
-const replica = (id: string, router: Served, run = ['--run', 'fleet']): Promise<Served> =>
-  serve(
-    'replica',
-    ...words({ model: 'model', data: id, id, store: 'store', router: router.controlUrl, 'poll-seconds': '0.2' }),
-    ...words({ threads: '1', slots: '24', build: 'plain' }),
-    '--verify-served',
-    ...run,
-  );
 
 async function imageChecksums(store: string, runId: string, versions: number): Promise<unknown[]> {
   const source = await FileStore.open(join(directory, store));
@@ -68,9 +35,9 @@ async function imageChecksums(store: string, runId: string, versions: number): P
 test.each(['inline', 'store'] as const)(
   'a synchronous run through a router has the bits of one in a single process, and a killed replica changes none (kept sets %s)',
   async (keptSets) => {
-    await using router = await serve('router');
-    await using first = await replica('first', router);
-    await using second = await replica('second', router);
+    await using router = await serve(['router'], { cwd: directory });
+    await using first = await serveReplica({ id: 'first', router, run: 'fleet' }, { cwd: directory });
+    await using second = await serveReplica({ id: 'second', router, run: 'fleet' }, { cwd: directory });
     expect(second.url).not.toBe(first.url);
     const steps = { algorithm: { steps: 4, groupSize: 4, groupsPerStep: 4, learningRate: 1e-3, warmupSteps: 1 } };
     const alone = writeConfig(directory, 'model', {
@@ -106,8 +73,8 @@ test.each(['inline', 'store'] as const)(
 );
 
 test('replicas that cannot put kept sets into the store end the run with their sentence', async () => {
-  await using router = await serve('router');
-  await using only = await replica('only', router, []);
+  await using router = await serve(['router'], { cwd: directory });
+  await using only = await serveReplica({ id: 'only', router }, { cwd: directory });
   expect(only.url).toContain('http://');
   const config = writeConfig(directory, 'model', {
     name: 'fleet',
