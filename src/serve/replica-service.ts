@@ -291,6 +291,7 @@ class RunningReplica implements ReplicaService {
         metrics.syncRetries.inc();
         return;
       case 'weights-reseeded':
+      case 'sync-recovered':
       case 'sync-failed':
         return;
       default:

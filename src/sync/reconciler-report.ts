@@ -48,6 +48,8 @@ export type ReconcilerEvent =
       readonly reason: string;
       readonly error: HoneError;
     }
+  /** The first look that went well after one that did not. */
+  | { readonly type: 'sync-recovered'; readonly version: PolicyVersion }
   | { readonly type: 'sync-failed'; readonly version: PolicyVersion; readonly reason: string; readonly error: unknown };
 
 export interface ReconcilerStatus {

@@ -376,6 +376,7 @@ describe('a pointer', () => {
     expect(events.map(({ type }) => type)).toEqual(['sync-refused']);
     await writer.point('run/weight_v000001');
     expect(await reconciler.poll()).toMatchObject({ kind: 'committed', version: 1 });
+    expect(events.map(({ type }) => type)).toEqual(['sync-refused', 'sync-recovered', 'weights-committed']);
   });
 
   it('of another run is refused', async () => {

@@ -256,6 +256,7 @@ export class ReplicaReconciler {
       }
     }
     if (problem === undefined) {
+      if (this.#reason !== undefined) this.#emit({ type: 'sync-recovered', version: this.#served.version });
       this.#reason = undefined;
       this.#refusal = undefined;
     }
@@ -289,7 +290,9 @@ export class ReplicaReconciler {
         new HoneError(
           'pointer-conflict',
           `The weight store now belongs to run ${target.runId}, this replica follows ${this.#runId}.`,
-          { cure: 'Start the replica anew from the base model of that run.' },
+          {
+            cure: `Start it with --run ${target.runId}, and a data folder that has held no other run, to follow that one.`,
+          },
         ),
       );
     this.#target = target.version;

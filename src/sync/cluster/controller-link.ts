@@ -27,7 +27,9 @@ import type { TreeSource } from './tree-fetch.ts';
 
 export type ControllerLinkEvent =
   | { readonly event: 'controller-found'; readonly controller: string; readonly cluster: string }
-  | { readonly event: 'controller-lost'; readonly controller: string; readonly reason: string };
+  | { readonly event: 'controller-lost'; readonly controller: string; readonly reason: string }
+  /** Each call that brought nothing, before the first that did as well. */
+  | { readonly event: 'controller-unheard'; readonly controller: string; readonly error: unknown };
 
 export interface ControllerLinkOptions {
   readonly id: string;
@@ -180,10 +182,7 @@ export class ControllerLink {
         timeoutMs: CALL_TIMEOUT_MS,
         signal: this.#options.signal,
       });
-      if (reply === undefined)
-        throw new HoneError('store-unavailable', `${this.#options.client.url} is no cluster controller.`, {
-          cure: 'Give the control address of hone serve controller.',
-        });
+      if (reply === undefined) throw this.#noController();
       this.#progress.splice(0, progress.length);
       this.#received.splice(0, received.length);
       this.#heartbeatMs = reply.leaseMs / 3;
@@ -216,8 +215,9 @@ export class ControllerLink {
           timeoutMs: LONG_POLL_MS + CALL_TIMEOUT_MS,
           signal: this.#options.signal,
         });
+        if (announcement === undefined) throw this.#noController();
         failures = 0;
-        if (announcement !== undefined && announcement !== null) await this.#hear(announcement);
+        if (announcement !== null) await this.#hear(announcement);
       } catch (error) {
         this.#loseController(error);
         failures += 1;
@@ -240,8 +240,16 @@ export class ControllerLink {
     if (before === undefined || announcement.pointer !== before.pointer) this.#options.onWake();
   }
 
+  #noController(): HoneError {
+    return new HoneError('store-unavailable', `${this.#options.client.url} is no cluster controller.`, {
+      cure: 'Give the URL that hone serve controller prints.',
+    });
+  }
+
   #loseController(error: unknown): void {
-    if (this.#options.signal.aborted || !this.#isControllerKnown) return;
+    if (this.#options.signal.aborted) return;
+    this.#options.onEvent({ event: 'controller-unheard', controller: this.#options.client.url, error });
+    if (!this.#isControllerKnown) return;
     this.#isControllerKnown = false;
     this.#options.onEvent({ event: 'controller-lost', controller: this.#options.client.url, reason: reasonOf(error) });
   }
