@@ -28,23 +28,24 @@ beforeAll(async () => {
   await writeTinyModel(model);
   const { tensors } = await readModelFolder(model);
   published.push(tensors);
-  await using codec = await CodecPool.start({ threads: 1 });
-  const store = await FileStore.open(join(directory, 'store'));
-  const publisher = await Publisher.open(store, {
-    runId: 'tiny',
-    bootVersion: policyVersion(0),
-    bootWeights: placed(tensors),
-    codec,
-    anchorEvery: 4, // Anchors: 1 and 4.
-    wallMs: () => Date.UTC(2030, 0, 2, 3, 4, 5),
-  });
-  for (let version = 1; version <= VERSIONS; version++) {
-    const next = changed(published.at(-1) ?? tensors, version);
-    await publisher.publish(placed(next));
-    published.push(next);
-  }
+  for (let version = 1; version <= VERSIONS; version++) published.push(changed(published.at(-1) ?? tensors, version));
+  await publishInto('store', { anchorEvery: 4 }); // Anchors: 1 and 4.
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+async function publishInto(name: string, { anchorEvery }: { anchorEvery: number }): Promise<void> {
+  const [boot = new Map(), ...versions] = published;
+  await using codec = await CodecPool.start({ threads: 1 });
+  const publisher = await Publisher.open(await FileStore.open(join(directory, name)), {
+    runId: 'tiny',
+    bootVersion: policyVersion(0),
+    bootWeights: placed(boot),
+    codec,
+    anchorEvery,
+    wallMs: () => Date.UTC(2030, 0, 2, 3, 4, 5),
+  });
+  for (const tensors of versions) await publisher.publish(placed(tensors));
+}
 
 function placed(tensors: ReadonlyMap<string, TensorData>): Map<string, TensorPlace> {
   return new Map(
@@ -133,14 +134,55 @@ describe.concurrent('hone weights', () => {
     expect(await json('ls', 'foreign')).toMatchObject({ latest: null, versions: [] });
     expect(await json('prune', 'foreign', '--keep', '1', '--dry-run')).toMatchObject({ removedObjects: 0 });
     expect(readdirSync(join(directory, 'foreign'))).toEqual([]);
+    // Other tools' folders have a config.json too, and may be stores.
+    const plain = copyOfStore('plain');
+    writeFileSync(join(plain, 'config.json'), '{"model_type":"qwen2"}');
+    expect(await json('ls', 'plain')).toMatchObject({ latest: 'tiny/weight_v000006' });
     expect(await refusal('ls', 'ftp://host/folder')).toMatch(/^hone: A weight store cannot be at ftp:/u);
+  });
+
+  it('takes a run folder for the store that its config names', async () => {
+    const run = join(directory, 'configured', 'tiny');
+    mkdirSync(join(run, 'weights'), { recursive: true });
+    const configure = (text: string): void => writeFileSync(join(run, 'config.json'), text);
+    configure('{"name":"tiny","weights":{"store":"./store","keep":3}}');
+    expect(await json('ls', 'configured/tiny')).toMatchObject({ latest: 'tiny/weight_v000006' });
+    expect(await json('show', 'configured/tiny', '4')).toMatchObject({ directory: 'tiny/weight_v000004' });
+    configure('{"name":"tiny","weights":{"store":"./elsewhere"}}');
+    expect(await refusal('ls', 'configured/tiny')).toMatch(
+      /The run configured\/tiny publishes to \.\/elsewhere, which is not there: \S+elsewhere is no folder\. Call hone from the folder/u,
+    );
+    configure('{"name":"tiny","weights":{"store":"s3:/bucket"}}');
+    expect(await refusal('ls', 'configured/tiny')).toMatch(/s3:\/bucket names no bucket/u);
+    configure('{"name":');
+    expect(await refusal('ls', 'configured/tiny')).toMatch(/config\.json does not tell where the run publishes to/u);
+  });
+
+  it('ls shows what there is when the pointer cannot be read, and fails', async () => {
+    const store = await FileStore.open(copyOfStore('unreadable'));
+    const pointer = await store.readPointer('latest');
+    expect(await store.compareAndSwapPointer('latest', pointer?.tag, 'garbled')).toBe('swapped');
+    const told = await refusal('ls', 'unreadable');
+    expect(told).toMatch(/^tiny +weight_v000006 +sparse/mu);
+    expect(told).toMatch(/^6 versions, .* KiB; which one is the newest cannot be told\n/mu);
+    expect(told).toMatch(/hone: Pointer latest .*garbled/u);
+    const { stdout, code } = await hone('ls', 'unreadable', '--json');
+    expect(code).toBe(1);
+    const listed = JSON.parse(stdout) as { latest: unknown; problem: string; versions: unknown[] };
+    expect(listed).toMatchObject({ latest: null, problem: expect.stringContaining('garbled') });
+    expect(listed.versions).toHaveLength(6);
   });
 
   it('show tells of one version its tensors and the chain back to its anchor, however the version is written', async () => {
     const { stdout } = await hone('show', 'store');
     expect(stdout).toMatch(/^tiny\/weight_v000006 \(newest\) in .*store\n {2}kind +sparse, on tiny\/weight_v000005\n/u);
     expect(stdout).toMatch(
-      /chain +weight_v000006 \(.* KiB\) <- weight_v000005 \(.* KiB\) <- weight_v000004 \(.* KiB\)\n/u,
+      /chain {6}weight_v000004 \(anchor\) → weight_v000005 → weight_v000006, 3 versions, \d+\.\d KiB in all\n/u,
+    );
+    expect((await hone('show', 'store', '1')).stdout).toMatch(/chain {6}weight_v000001 \(anchor\), 1 version, /u);
+    await publishInto('long', { anchorEvery: 20 });
+    expect((await hone('show', 'long')).stdout).toMatch(
+      /chain {6}weight_v000001 \(anchor\) … weight_v000005 → weight_v000006, 6 versions, \d+\.\d KiB in all\n/u,
     );
     const tensors = [...(published[0]?.keys() ?? [])];
     expect(stdout).toContain(`\n${Math.ceil(tensors.length / 2)} tensors changed:\n`);
@@ -178,7 +220,13 @@ describe.concurrent('hone weights', () => {
     expect((await hone('verify', 'damaged')).code).toBe(0);
     rmSync(join(damaged, 'tiny/weight_v000004'), { recursive: true });
     expect(await refusal('verify', 'damaged')).toMatch(/weight_v000006 cannot be rebuilt:.*weight_v000004/u);
+    expect((await hone('show', 'damaged')).stdout).toMatch(
+      /chain {6}tiny\/weight_v000004, which the store does not have, → weight_v000005 → weight_v000006, 2 versions, /u,
+    );
     expect(await refusal('verify', 'store', '--all', '--version', '6')).toMatch(/exclude each other/u);
+    mkdirSync(join(directory, 'empty'));
+    for (const args of [[], ['--all'], ['--all', '--json']])
+      expect(await refusal('verify', 'empty', ...args)).toMatch(/^hone: Nothing has been published to \S+empty\. /u);
   });
 
   it('pull brings a folder up to a version, and fetches only what is missing', async () => {
@@ -234,18 +282,28 @@ describe.concurrent('hone weights', () => {
 
   it('prune says what goes and why, and then does it', async () => {
     const store = await FileStore.open(copyOfStore('pruned'));
+    const nowMs = Date.now();
     await writeReplicaLease(store, {
       cluster: 'eu',
       runId: 'tiny',
       oldestVersion: policyVersion(5),
-      nowMs: Date.now(),
+      nowMs,
       ttlMs: 60_000,
     });
+    const ended = { cluster: 'us', runId: 'tiny', oldestVersion: policyVersion(1), nowMs: Date.UTC(2026), ttlMs: 1000 };
+    await writeReplicaLease(store, ended);
+    await writeReplicaLease(store, { ...ended, cluster: 'mars', runId: 'other', nowMs: 1e20 });
     const { stdout } = await hone('prune', 'pruned', '--keep', '1', '--dry-run');
     expect(stdout).toMatch(/weight_v000003 +would go +old/u);
     expect(stdout).toMatch(/weight_v000004 +kept +chain of weight_v000006/u);
     expect(stdout).toMatch(/weight_v000006 +kept +latest/u);
-    expect(stdout).toContain('Lease of cluster eu: tiny from version 5 on, live.');
+    // Its own end, and what the clocks of clusters may differ by.
+    const until = new Date(nowMs + 660_000).toISOString().replace('T', ' ').slice(0, 19);
+    expect(stdout).toContain(`Lease of cluster eu: tiny from version 5 on, honoured until ${until} UTC.`);
+    expect(stdout).toMatch(
+      /Lease of cluster us: tiny from version 1 on, not honoured since 2026-01-01 00:10:01 UTC\./u,
+    );
+    expect(stdout).toMatch(/Lease of cluster mars: other from version 1 on, honoured until \+275760-09-13/u);
     expect(stdout).toMatch(/Would remove 6 objects, \d+\.\d KiB; 3 versions stay\.\n$/u);
     expect(await json('prune', 'pruned', '--keep', '1')).toMatchObject({ removedObjects: 6, dryRun: false });
     expect((await json('ls', 'pruned')) as object).toMatchObject({ versions: [{ version: 4 }, {}, { version: 6 }] });

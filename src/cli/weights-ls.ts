@@ -1,8 +1,16 @@
 /** `hone weights ls`: every version of a store, one line each. */
-import { formatBytes, formatShare, formatTime, modelBytes, printJson, readNamedStore } from './weights-store.ts';
+import { formatBytes, formatShare, formatTime, modelBytes, openNamedStore, printJson } from './weights-store.ts';
+import { HoneError } from '../domain/errors.ts';
 import { renderTextTable } from '../frontier/text-table.ts';
 import { formatIdentity, type VersionIdentity } from '../sync/version-directory.ts';
-import { visibleVersions, type ListedVersion, type StoreListing } from '../sync/version-listing.ts';
+import {
+  listVersions,
+  readLatest,
+  visibleVersions,
+  type ListedVersion,
+  type StoreListing,
+} from '../sync/version-listing.ts';
+import type { WeightStore } from '../sync/store/weight-store.ts';
 
 interface Row {
   readonly run: string;
@@ -19,14 +27,40 @@ interface Row {
 }
 
 export async function listWeights(name: string, options: Record<string, unknown>): Promise<void> {
-  const { store, listing, latest } = await readNamedStore(name);
+  const store = await openNamedStore(name, { isReader: true });
+  const listing = await listVersions(store);
+  const { latest, problem } = await readPointer(store);
   const rows = rowsOf(listing, latest);
-  if (options['json'] === true) {
-    printJson({ store: store.location, latest: latest === undefined ? null : formatIdentity(latest), versions: rows });
-    return;
+  if (options['json'] === true)
+    printJson({
+      store: store.location,
+      latest: latest === undefined ? null : formatIdentity(latest),
+      problem: problem?.message ?? null,
+      versions: rows,
+    });
+  else printTable(rows, { location: store.location, isPointerReadable: problem === undefined });
+  // What there is can be seen all the same; the exit says that nobody can follow this store.
+  if (problem !== undefined) throw problem;
+}
+
+/** The newest version, or why the pointer does not tell it. */
+async function readPointer(store: WeightStore): Promise<{ latest?: VersionIdentity | undefined; problem?: HoneError }> {
+  try {
+    return { latest: await readLatest(store) };
+  } catch (error) {
+    if (!(error instanceof HoneError)) throw error;
+    return { problem: error };
   }
+}
+
+function printTable(
+  rows: readonly Row[],
+  { location, isPointerReadable }: { location: string; isPointerReadable: boolean },
+): void {
   if (rows.length === 0) {
-    process.stdout.write(`Nothing has been published to ${store.location}.\n`);
+    process.stdout.write(
+      isPointerReadable ? `Nothing has been published to ${location}.\n` : `${location} has no version.\n`,
+    );
     return;
   }
   process.stdout.write(
@@ -42,7 +76,7 @@ export async function listWeights(name: string, options: Record<string, unknown>
         formatShare(row.share ?? undefined),
       ]),
       { leftColumns: 5 },
-    )}\n\n${summary(rows)}\n`,
+    )}\n\n${summary(rows, isPointerReadable)}\n`,
   );
 }
 
@@ -74,9 +108,10 @@ function kindOf({ index, problem }: ListedVersion, isVisible: boolean): string {
   return isVisible ? kind : `${kind}, never visible`;
 }
 
-function summary(rows: readonly Row[]): string {
+function summary(rows: readonly Row[], isPointerReadable: boolean): string {
   const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
   const latest = rows.find((row) => row.latest)?.directory;
   const count = rows.length === 1 ? '1 version' : `${rows.length} versions`;
-  return `${count}, ${formatBytes(bytes)}; ${latest === undefined ? 'nothing is visible yet' : `* is the newest, ${latest}`}`;
+  const unmarked = isPointerReadable ? 'nothing is visible yet' : 'which one is the newest cannot be told';
+  return `${count}, ${formatBytes(bytes)}; ${latest === undefined ? unmarked : `* is the newest, ${latest}`}`;
 }

@@ -1,7 +1,7 @@
 /** `hone weights prune`: removes what neither the newest versions nor live clusters need. */
 import { integerOption } from './options.ts';
 import { createProgress } from './progress.ts';
-import { formatBytes, openNamedStore, printJson } from './weights-store.ts';
+import { formatBytes, formatTime, openNamedStore, printJson } from './weights-store.ts';
 import { renderTextTable } from '../frontier/text-table.ts';
 import { prune, type PruneReport } from '../sync/prune.ts';
 import { formatIdentity } from '../sync/version-directory.ts';
@@ -50,8 +50,10 @@ function describe(report: PruneReport, { location, dryRun }: { location: string;
     ]),
   ].sort(([left = ''], [right = '']) => (left < right ? -1 : 1));
   const lines = [renderTextTable(['VERSION', 'DOES', 'WHY', 'BYTES'], rows, { leftColumns: 3 }), ''];
-  for (const { cluster, runId, oldestVersion, isLive } of leases)
-    lines.push(`Lease of cluster ${cluster}: ${runId} from version ${oldestVersion} on, ${isLive ? 'live' : 'ended'}.`);
+  for (const { cluster, runId, oldestVersion, isLive, honouredUntilMs } of leases)
+    lines.push(
+      `Lease of cluster ${cluster}: ${runId} from version ${oldestVersion} on, ${isLive ? 'honoured until' : 'not honoured since'} ${formatTime(honouredUntilMs)} UTC.`,
+    );
   if (removedSideData.length > 0)
     lines.push(`Side data: ${removedSideData.length} objects ${dryRun ? 'would go' : 'removed'}.`);
   lines.push(

@@ -14,6 +14,9 @@ import { describeTensors } from '../sync/describe-version.ts';
 import { formatIdentity } from '../sync/version-directory.ts';
 import type { ListedVersion } from '../sync/version-listing.ts';
 
+/** Versions of a chain that are named on its line. */
+const SHOWN_LINKS = 3;
+
 export async function showWeights(name: string, text: unknown, options: Record<string, unknown>): Promise<void> {
   const opened = await readNamedStore(name);
   const { store, listing, latest } = opened;
@@ -22,7 +25,7 @@ export async function showWeights(name: string, text: unknown, options: Record<s
   const tensors = await describeTensors(store, index);
   const { links, gap } = chainOf(listing.versions, version);
   const full = modelBytes(listing.versions, version.identity);
-  const kind = index.encoding ?? 'anchor';
+  const kind = kindOf(version);
   const published = index.publishedAtMs ?? version.modifiedMs;
   if (options['json'] === true) {
     printJson({
@@ -49,7 +52,7 @@ export async function showWeights(name: string, text: unknown, options: Record<s
     `  bytes      ${formatBytes(sizeBytes)}${full === undefined ? '' : `, ${formatShare(sizeBytes / full)} of the model`}`,
     `  published  ${formatTime(published)} UTC${index.publisher === undefined ? '' : ` by ${index.publisher}`}`,
     `  checksum   ${index.imageChecksum ?? 'not told'} (all tensors, ${index.checksumFormat})`,
-    `  chain      ${links.map((link) => `${link.directory.slice(version.identity.runId.length + 1)} (${formatBytes(link.sizeBytes)})`).join(' <- ')}${gap === undefined ? '' : ` <- ${gap}, which the store does not have`}`,
+    `  chain      ${describeChain(links, gap)}`,
     '',
   ];
   if (tensors.length === 0) lines.push('Nothing changed in this version: it has no weight file.');
@@ -70,6 +73,25 @@ export async function showWeights(name: string, text: unknown, options: Record<s
       ),
     );
   process.stdout.write(`${lines.join('\n')}\n`);
+}
+
+/** Oldest first; of a long chain its first and its last two, as the others are all alike. */
+function describeChain(links: readonly ListedVersion[], gap: string | undefined): string {
+  const names = links
+    .map(
+      (link, at) =>
+        `${link.directory.slice(link.identity.runId.length + 1)}${at === links.length - 1 && gap === undefined ? ` (${kindOf(link)})` : ''}`,
+    )
+    .toReversed();
+  if (gap !== undefined) names.unshift(`${gap}, which the store does not have,`);
+  const shown =
+    names.length <= SHOWN_LINKS ? names.join(' → ') : `${names[0]} … ${names.slice(1 - SHOWN_LINKS).join(' → ')}`;
+  const bytes = links.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  return `${shown}, ${links.length === 1 ? '1 version' : `${links.length} versions`}, ${formatBytes(bytes)} in all`;
+}
+
+function kindOf({ index }: ListedVersion): string {
+  return index?.encoding ?? 'anchor';
 }
 
 /** From the version back to its anchor; `gap` is the first base that is not there. */

@@ -1,8 +1,10 @@
 /** What the `hone weights` commands share: the store that a person names, the version they mean, sizes in units. */
-import { existsSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { join, relative, resolve } from 'node:path';
 
-import { HoneError } from '../domain/errors.ts';
+import { z } from 'zod';
+
+import { HoneError, reasonOf } from '../domain/errors.ts';
 import { chooseVersion } from '../sync/choose-version.ts';
 import { CodecPool } from '../sync/delta/codec-pool.ts';
 import { withCache } from '../sync/restore-version.ts';
@@ -11,21 +13,59 @@ import type { WeightStore } from '../sync/store/weight-store.ts';
 import type { VersionIdentity } from '../sync/version-directory.ts';
 import { listVersions, readLatest, type ListedVersion, type StoreListing } from '../sync/version-listing.ts';
 
+const LAST_DATE_MS = 8.64e15;
+
+/** What a run folder tells of the run's store; other programs' folders have a `config.json` too. */
+const runConfigSchema = z.object({ weights: z.object({ store: z.string().optional() }).optional() });
+
 /**
- * A folder, a run folder (whose store is `weights/`), or `s3://bucket/prefix`. A folder must exist, and with `isReader` nothing is
- * made in it.
+ * A folder, a run folder (the store of its config, else its `weights/`), or `s3://bucket/prefix`. A folder must exist, and with
+ * `isReader` nothing is made in it.
  */
 export async function openNamedStore(name: string, { isReader }: { isReader: boolean }): Promise<WeightStore> {
   const options = { environment: process.env, isReader };
-  if (/^[a-z][a-z0-9+.-]*:/iu.test(name)) return openWeightStore(name, options);
-  const isFolder = existsSync(name) && statSync(name).isDirectory();
-  if (!isFolder)
+  if (isUrl(name)) return openWeightStore(name, options);
+  if (!isFolder(name))
     throw new HoneError('invalid-config', `There is no weight store ${name}.`, {
       cure: 'Name a folder that versions were published to, a run folder such as runs/nano-check, or s3://bucket/prefix.',
     });
-  const inRun = join(name, 'weights');
-  const isRun = existsSync(join(name, 'config.json')) && existsSync(inRun);
-  return openWeightStore(isRun ? inRun : name, options);
+  const own = join(name, 'weights');
+  const configured = storeOfRun(name);
+  if (configured === undefined)
+    return openWeightStore(existsSync(join(name, 'config.json')) && existsSync(own) ? own : name, options);
+  // As the run opened it: a path counts from where hone is called.
+  if (!isUrl(configured) && !isFolder(configured))
+    throw new HoneError(
+      'invalid-config',
+      `The run ${name} publishes to ${configured}, which is not there: ${resolve(configured)} is no folder.`,
+      {
+        cure: `Call hone from the folder that the run was started in, or name its store instead of ${relative('.', name) || '.'}.`,
+      },
+    );
+  return openWeightStore(configured, options);
+}
+
+/** `weights.store` of the run's config; undefined for a run with a store of its own, and for what is no run folder. */
+function storeOfRun(folder: string): string | undefined {
+  const path = join(folder, 'config.json');
+  if (!existsSync(path)) return undefined;
+  try {
+    return runConfigSchema.parse(JSON.parse(readFileSync(path, 'utf8'))).weights?.store;
+  } catch (error) {
+    throw new HoneError(
+      'invalid-config',
+      `${path} does not tell where the run publishes to: ${error instanceof z.ZodError ? z.prettifyError(error).replaceAll('\n', ' ') : reasonOf(error)}.`,
+      { cure: 'Restore the file, or name the weight store itself.', cause: error },
+    );
+  }
+}
+
+function isUrl(location: string): boolean {
+  return /^[a-z][a-z0-9+.-]*:/iu.test(location);
+}
+
+function isFolder(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }
 
 export interface OpenedStore {
@@ -92,8 +132,12 @@ export function formatShare(share: number | undefined): string {
   return `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
 }
 
+/** As `2026-12-01 00:34:06`; a time that another's clock made too large for a date is the last one that there is. */
 export function formatTime(milliseconds: number): string {
-  return new Date(milliseconds).toISOString().replace('T', ' ').slice(0, 19);
+  return new Date(Math.max(-LAST_DATE_MS, Math.min(milliseconds, LAST_DATE_MS)))
+    .toISOString()
+    .replace('T', ' ')
+    .slice(0, 19);
 }
 
 /** Bytes of the whole model as the newest anchor at or before the version holds it; undefined where there is none. */

@@ -5,6 +5,7 @@ import type { OpenedStore } from './weights-store.ts';
 import { HoneError } from '../domain/errors.ts';
 import { policyVersion } from '../domain/ids.ts';
 import { renderTextTable } from '../frontier/text-table.ts';
+import { nothingPublished } from '../sync/choose-version.ts';
 import type { TensorCodec } from '../sync/delta/delta-codec.ts';
 import type { BootWeights } from '../sync/restore-version.ts';
 import { verifyVersions, type VerifiedVersion } from '../sync/verify-version.ts';
@@ -47,6 +48,7 @@ export async function verifyWeights(name: string, options: Record<string, unknow
           problem === undefined ? [] : [{ kind: 'damaged' as const, directory, error: problem }],
         )
       : [];
+  if (unreadable.length + results.length === 0) throw nothingPublished(store.location);
   report([...unreadable, ...results], { location: store.location, asJson: options['json'] === true });
 }
 

@@ -12,10 +12,7 @@ export function chooseVersion(
   { latest, text, location }: { latest: VersionIdentity | undefined; text: string | undefined; location: string },
 ): ListedVersion {
   if (text === undefined) {
-    if (latest === undefined)
-      throw new HoneError('store-failed', `Nothing has been published to ${location}.`, {
-        cure: 'Name a version that hone weights ls shows, or wait for the first.',
-      });
+    if (latest === undefined) throw nothingPublished(location);
     return byDirectory(listing, formatIdentity(latest), location);
   }
   const match = /^(?:([A-Za-z0-9_][A-Za-z0-9._-]*)\/)?(?:weight_)?v?(\d{1,15})(?:-r(\d{1,6}))?$/.exec(text);
@@ -56,6 +53,12 @@ export function chooseVersion(
       },
     );
   return first;
+}
+
+export function nothingPublished(location: string): HoneError {
+  return new HoneError('store-failed', `Nothing has been published to ${location}.`, {
+    cure: 'Name a version that hone weights ls shows, or wait for the first.',
+  });
 }
 
 function byDirectory({ versions }: StoreListing, directory: string, location: string): ListedVersion {

@@ -38,8 +38,15 @@ it('is taken, renewed when half of it is over, moved on with the version, and gi
   expect(await write(-5e9, { version: 8, runId: 'other' })).toBe('written');
   expect(await write(6600, { cluster: 'us' })).toBe('written');
   expect(await readReplicaLeases(store, { nowMs: 7000 })).toMatchObject([
-    { cluster: 'eu', runId: 'other', oldestVersion: 8, expiresAtMs: -5e9 + 10_000, isLive: false },
-    { cluster: 'us', runId: 'run', oldestVersion: 7, expiresAtMs: 16_600, isLive: true },
+    {
+      cluster: 'eu',
+      runId: 'other',
+      oldestVersion: 8,
+      expiresAtMs: -5e9 + 10_000,
+      honouredUntilMs: -5e9 + 610_000,
+      isLive: false,
+    },
+    { cluster: 'us', runId: 'run', oldestVersion: 7, expiresAtMs: 16_600, honouredUntilMs: 616_600, isLive: true },
   ]);
   await removeReplicaLease(store, 'eu');
   expect((await readReplicaLeases(store, { nowMs: 7000 })).map(({ cluster }) => cluster)).toEqual(['us']);

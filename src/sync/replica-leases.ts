@@ -23,6 +23,8 @@ export interface ReplicaLease {
   readonly oldestVersion: PolicyVersion;
   /** Milliseconds since 1970 by the cluster's clock. */
   readonly expiresAtMs: number;
+  /** Until when pruning keeps to it: a while longer, as clocks differ. */
+  readonly honouredUntilMs: number;
   readonly isLive: boolean;
 }
 
@@ -88,6 +90,7 @@ export async function readReplicaLeases(
       runId: lease.run_id,
       oldestVersion: policyVersion(lease.oldest_version),
       expiresAtMs: lease.expires_at_ms,
+      honouredUntilMs: lease.expires_at_ms + CLOCK_DIFFERENCE_MS,
       isLive: lease.expires_at_ms + CLOCK_DIFFERENCE_MS > nowMs,
     });
   }

@@ -30,10 +30,12 @@ export function parseS3Location(text: string, environment: Environment): S3Locat
       'Take them out; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.',
     );
   const bucket = url.hostname;
+  if (bucket === '')
+    throw invalid(`${textOf(url)} names no bucket`, 'Write it as s3://bucket/prefix?region=eu-central-1.');
   if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket) || url.port !== '')
     throw invalid(
-      `${JSON.stringify(url.host)} is not the name of a bucket`,
-      'Use 3 to 63 small letters, digits, dots and hyphens; an endpoint goes into the query, as endpoint=https://….',
+      `${JSON.stringify(url.host)} in ${textOf(url)} is not the name of a bucket`,
+      'Write it as s3://bucket/prefix; use 3 to 63 small letters, digits, dots and hyphens; an endpoint goes into the query, as endpoint=https://….',
     );
   const path = url.pathname.replace(/^\/+|\/+$/g, '');
   if (path !== '') checkStoreKey(path);
@@ -67,6 +69,11 @@ export function parseS3Location(text: string, environment: Environment): S3Locat
     endpoint,
     isPathStyle: pathStyle === 'true',
   };
+}
+
+/** What was written, less what may be secret: the query, and what a mistyped location has before an `@`. */
+function textOf(url: URL): string {
+  return url.href.replace(/[?#].*$/s, '').replace(/[^/]*@/g, '…@');
 }
 
 /** For messages: without query. */
