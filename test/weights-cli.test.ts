@@ -85,6 +85,14 @@ function copyOfStore(name: string): string {
   cpSync(join(directory, 'store'), join(directory, name), { recursive: true });
   return join(directory, name);
 }
+/** One bit of the version's last tensor; returns the object's key. */
+function damage(store: string, version: number): string {
+  const key = `tiny/weight_v00000${version}/model-00001-of-00001.safetensors`;
+  const bytes = readFileSync(join(store, key));
+  bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 0x10;
+  writeFileSync(join(store, key), bytes);
+  return key;
+}
 async function tensorsOf(folder: string): Promise<Map<string, Buffer>> {
   const { tensors } = await readModelFolder(join(directory, folder));
   return sortedBytes(tensors);
@@ -207,10 +215,7 @@ describe.concurrent('hone weights', () => {
       versions: [4, 5, 6].map((version) => ({ kind: 'good', directory: `tiny/weight_v00000${version}` })),
     });
     const damaged = copyOfStore('damaged');
-    const file = 'tiny/weight_v000002/model-00001-of-00001.safetensors';
-    const bytes = readFileSync(join(damaged, file));
-    bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 0x10;
-    writeFileSync(join(damaged, file), bytes);
+    const file = damage(damaged, 2);
     const told = await refusal('verify', 'damaged', '--all');
     expect(told).toMatch(/weight_v000001 +good/u);
     expect(told).toMatch(/weight_v000002 +damaged/u);
@@ -261,6 +266,36 @@ describe.concurrent('hone weights', () => {
     // And before anything was fetched.
     expect((await hone('pull', 'store', '--out', 'model', '--model', 'model')).stderr).not.toContain('weight_v000004,');
     expect(await tensorsOf('model')).toEqual(expected(0));
+  });
+
+  it('pull of a damaged version names object and tensor, and what is left goes on', async () => {
+    const store = copyOfStore('rotten');
+    const file = damage(store, 6);
+    const pull = ['rotten', '--model', 'model', '--out'];
+    expect(await refusal('pull', ...pull, 'half')).toMatch(
+      new RegExp(
+        `hone: ${file}: Tensor \\S+ cannot be made: .* half is there, half changed; the next pull into it`,
+        'u',
+      ),
+    );
+    await json('pull', ...pull, 'half', '--version', '5');
+    expect(await tensorsOf('half')).toEqual(expected(5));
+    rmSync(join(store, file));
+    expect(await refusal('pull', ...pull, 'half')).toMatch(
+      new RegExp(`no ${file}, .* half holds version 5 of tiny; the next pull goes on from there\\.$`, 'u'),
+    );
+    expect(await refusal('export', ...pull, 'exported')).not.toMatch(/export(ed|ing)/u);
+    // Nothing was gained yet: the folder that the pull made is gone, one that was there stays.
+    const anchor = damage(store, 4);
+    expect(await refusal('pull', ...pull, 'unmade')).toMatch(
+      /hone: tiny\/weight_v000004 is damaged: the bytes of \S+ in model-00001-of-00001\.safetensors are not those/u,
+    );
+    expect(readdirSync(directory)).not.toContain('unmade');
+    rmSync(join(store, anchor));
+    await refusal('pull', ...pull, 'unmade');
+    mkdirSync(join(directory, 'unmade'));
+    await refusal('pull', ...pull, 'unmade');
+    expect(readdirSync(join(directory, 'unmade'))).toEqual([]);
   });
 
   it('export writes a plain folder, whole or not at all', async () => {

@@ -77,7 +77,9 @@ describe.each(['adler32', 'xxh3-128'] as const)('an anchor of another writer, in
     await writeFile(file, bad);
     const refusal = {
       code: 'checksum-mismatch',
-      message: expect.stringContaining(`run/weight_v000003 is damaged: the bytes of ${DAMAGED} are not those`),
+      message: expect.stringContaining(
+        `run/weight_v000003 is damaged: the bytes of ${DAMAGED} in ${FILE} are not those`,
+      ),
     };
     await expect(rebuild()).rejects.toMatchObject(refusal);
     await expect(pull()).rejects.toMatchObject(refusal);

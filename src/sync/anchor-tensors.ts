@@ -68,7 +68,10 @@ export async function proveAnchor(
     if (found !== checksum) wrong.push(name);
   });
   if (wrong.length > 0)
-    throw damagedAnchor(index, `the bytes of ${wrong.sort().join(', ')} are not those that were published`);
+    throw damagedAnchor(
+      index,
+      `the bytes of ${wrong.sort().join(', ')} in ${[...new Set(wrong.map((name) => index.weightMap.get(name)))].join(', ')} are not those that were published`,
+    );
   const found = imageChecksum(checksums);
   if (index.imageChecksum !== undefined && found !== index.imageChecksum)
     throw damagedAnchor(index, `its tensors together have checksum ${found}, published was ${index.imageChecksum}`);

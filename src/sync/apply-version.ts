@@ -81,6 +81,8 @@ export async function applyVersion(codec: TensorCodec, options: ApplyOptions): P
 
 interface Stored extends StoredTensor {
   readonly path: string;
+  /** The object that `path` is a copy of, for messages. */
+  readonly source: string;
   /** Of the new bytes, in the index's format. */
   readonly checksum: string;
 }
@@ -125,7 +127,7 @@ async function readStored(index: VersionIndex, paths: ReadonlyMap<string, string
           source,
           `it has no ${index.checksumFormat} checksum of tensor ${name}, so nothing would prove it`,
         );
-      stored.set(name, { ...tensor, path, checksum });
+      stored.set(name, { ...tensor, path, source, checksum });
       missing.delete(name);
     }
   }
@@ -175,8 +177,19 @@ async function writeTensor(codec: TensorCodec, work: TensorWork): Promise<string
   const { encoding, checksumFormat } = index;
   const { checksum } = tensor;
   const blob: BytePlace = { kind: 'file', path: tensor.path, offset: tensor.offset, sizeBytes: tensor.sizeBytes };
-  if (encoding === undefined) return codec.copy({ name, from: blob, to: to.place, checksum, checksumFormat }, signal);
-  await codec.apply({ name, encoding, blob, from: old, to, checksum, checksumFormat }, signal);
+  try {
+    if (encoding === undefined)
+      return await codec.copy({ name, from: blob, to: to.place, checksum, checksumFormat }, signal);
+    await codec.apply({ name, encoding, blob, from: old, to, checksum, checksumFormat }, signal);
+  } catch (error) {
+    // The codec knows the tensor; who has to restore the object needs its name as well.
+    if (!(error instanceof HoneError) || error.code !== 'checksum-mismatch') throw error;
+    const { code, message, cure } = error;
+    throw new HoneError(code, `${tensor.source}: ${message}`, {
+      ...(cure === undefined ? {} : { cure }),
+      cause: error,
+    });
+  }
   return ownChecksum(codec, { checksum, checksumFormat, place: to.place, signal });
 }
 

@@ -10,7 +10,7 @@ import { HoneError, reasonOf } from '../domain/errors.ts';
 import { syncDirectory } from '../tensor/durable-file.ts';
 import { errnoCode } from '../tensor/errno-code.ts';
 import { STATE_FILE } from './folder-state.ts';
-import { pullVersion, type PulledVersion, type PullOptions } from './pull-version.ts';
+import { pullInto, type PulledVersion, type PullOptions } from './pull-version.ts';
 import type { ObjectSource } from './store/weight-store.ts';
 import type { VersionIdentity } from './version-directory.ts';
 
@@ -25,7 +25,7 @@ export async function exportVersion(
   const working = join(dirname(directory), `.${basename(directory)}.exporting`);
   await rm(working, { recursive: true, force: true });
   try {
-    const pulled = await pullVersion(source, target, { ...options, directory: working });
+    const pulled = await pullInto(source, target, { ...options, directory: working });
     await rm(join(working, STATE_FILE));
     await rename(working, directory);
     await syncDirectory(dirname(directory));

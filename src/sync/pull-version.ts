@@ -1,10 +1,11 @@
 /**
  * A folder of this machine brought to a published version: seeded from the newest anchor of its chain, then the deltas after it; what
  * is there already is not fetched again. Config and tokenizer are the boot model's.
- * Invariant: the folder is the version when this returns; broken off at any point, the next pull goes on or begins anew.
+ * Invariant: the folder is the version when this returns; broken off at any point, the next pull goes on or begins anew, and the error
+ * says so. A folder that a failed pull made, and that holds no version yet, is gone.
  */
 import { existsSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 
 import { HoneError } from '../domain/errors.ts';
@@ -54,6 +55,19 @@ export async function pullVersion(
   target: VersionIdentity,
   options: PullOptions,
 ): Promise<PulledVersion> {
+  try {
+    return await pullInto(source, target, options);
+  } catch (error) {
+    throw await withWhatIsLeft(error, options.directory);
+  }
+}
+
+/** As `pullVersion`, for a folder that the caller removes when this throws. */
+export async function pullInto(
+  source: ObjectSource,
+  target: VersionIdentity,
+  options: PullOptions,
+): Promise<PulledVersion> {
   const { directory, bootModel, codec, signal, maxShardBytes } = options;
   const call = signal === undefined ? {} : { signal };
   const cacheDirectory = join(directory, '.fetched');
@@ -88,6 +102,7 @@ export async function pullVersion(
       signal,
       ...(maxShardBytes === undefined ? {} : { maxShardBytes }),
     });
+  const isNew = !existsSync(directory);
   const state = await readFolderState(directory);
   // Before an anchor is fetched for nothing, and into it.
   if (state === undefined && existsSync(directory)) await refuseForeign(directory);
@@ -123,11 +138,31 @@ export async function pullVersion(
       tensors: tensors.size,
       modelBytes: [...tensors.values()].reduce((sum, { place }) => sum + placeSizeBytes(place), 0),
     };
+  } catch (error) {
+    // While it is still locked; the boot model's files are no version that a next pull could go on from.
+    if (isNew && weights !== undefined && applied.length === 0) await rm(directory, { recursive: true, force: true });
+    throw error;
   } finally {
     await letGo?.('used');
     await weights?.close();
     await rm(cacheDirectory, { recursive: true, force: true });
+    if (isNew && weights === undefined) await rmdir(directory).catch(() => undefined); // Only if nothing is in it.
   }
+}
+
+/** The error with a word on what the folder is now, where there is one that the next pull takes up. */
+async function withWhatIsLeft(error: unknown, directory: string): Promise<unknown> {
+  if (!(error instanceof HoneError) || error.code === 'run-locked') return error;
+  const state = await readFolderState(directory).catch(() => undefined);
+  if (state === undefined) return error;
+  const left =
+    state.state === 'whole'
+      ? `${directory} holds ${state.run === undefined ? 'the boot model' : `version ${state.version} of ${state.run}`}; the next pull goes on from there.`
+      : `${directory} is there, half changed; the next pull into it begins with an anchor.`;
+  return new HoneError(error.code, error.message, {
+    cure: error.cure === undefined ? left : `${error.cure} ${left}`,
+    cause: error,
+  });
 }
 
 /** From what is held if the chain leads there; a folder that is ahead, or of another run, starts again from an anchor. */
