@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 
+import { HoneError } from '../../domain/errors.ts';
 import type { RegistrationEvent } from './registration.ts';
 import { startRouter } from './router-server.ts';
 import { routerOptions, until } from './router.fixture.ts';
@@ -38,4 +39,39 @@ test('every router gets the description of now, by itself and when asked; one th
 
   await registration.close();
   expect(await replicasOf(second.controlUrl)).toMatchObject([{ id: 'a', state: 'DEAD' }]);
+});
+
+test('each failed try says why, and what would help: another token, a data port, nobody there', async () => {
+  await using router = await startRouter(routerOptions({ token: 'the token of the fleet' }));
+  await using open = await startRouter(routerOptions());
+  const gone = await startRouter(routerOptions());
+  await gone.close();
+  await using replica = await StandInReplica.start({ id: 'a' });
+  const sentences = new Map<string, Set<string>>();
+  const begin = (routers: string[], token: { token?: string } = {}): AsyncDisposable =>
+    replica.register(routers, {
+      ...token,
+      retryMs: { first: 5, most: 20 },
+      onEvent: (event) => {
+        if (event.type !== 'router-unheard' || !(event.error instanceof HoneError)) return;
+        const said = `${event.error.message} ${event.error.cure}`;
+        sentences.set(event.router, (sentences.get(event.router) ?? new Set()).add(said));
+      },
+    });
+  {
+    await using _ = begin([router.controlUrl, open.url, gone.controlUrl]);
+    await until(() => sentences.size === 3);
+  }
+  const said = (url: string): string[] => [...(sentences.get(url) ?? [])];
+  expect(said(router.controlUrl)).toEqual([
+    `The router ${router.controlUrl} lets in only who has its token, and none is given here. Set HONE_TOKEN to the same secret for routers and replicas.`,
+  ]);
+  expect(said(open.url)).toEqual([
+    expect.stringMatching(/is no router's control port.*not the data port, with --router\./),
+  ]);
+  expect(said(gone.controlUrl)).toEqual([expect.stringMatching(/cannot be reached: .*ECONNREFUSED.*Start it/)]);
+  sentences.clear();
+  await using _ = begin([router.controlUrl], { token: 'the token of another one' });
+  await until(() => sentences.size === 1);
+  expect(said(router.controlUrl)[0]).toContain('the one given here is another');
 });

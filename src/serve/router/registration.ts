@@ -53,7 +53,9 @@ export function readReplicaDescription(value: unknown): ReplicaDescription {
 
 export type RegistrationEvent =
   | { readonly type: 'registered'; readonly router: string; readonly leaseMs: number }
-  | { readonly type: 'router-lost'; readonly router: string; readonly reason: string };
+  | { readonly type: 'router-lost'; readonly router: string; readonly reason: string }
+  /** Each try that failed, the first of a row as well. */
+  | { readonly type: 'router-unheard'; readonly router: string; readonly error: unknown };
 
 export interface RegistrationOptions {
   /** Base URLs of the routers' control ports. */
@@ -165,6 +167,7 @@ class RouterLease {
       waitMs = leaseMs / 3;
     } catch (error) {
       if (this.#signal.aborted) return;
+      onEvent?.({ type: 'router-unheard', router: this.router, error });
       if (this.isHeld || this.#failures === 0)
         onEvent?.({ type: 'router-lost', router: this.router, reason: reasonOf(error) });
       this.isHeld = false;
@@ -178,23 +181,54 @@ class RouterLease {
 
   async #call(method: 'POST' | 'DELETE', path: string, body?: unknown): Promise<unknown> {
     const { token, timeoutMs = 2_000 } = this.#options;
-    const answer = await this.#pool.request({
-      method,
-      path,
-      headers: {
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-      },
-      body: body === undefined ? null : JSON.stringify(body),
-      signal: AbortSignal.timeout(timeoutMs),
-    });
-    const text = await answer.body.text();
-    if (answer.statusCode >= 300)
-      throw new HoneError(
-        answer.statusCode === 401 ? 'unauthorized' : 'no-replica',
-        `The router ${this.router} answered ${answer.statusCode} to ${method} ${path}: ${text.slice(0, 500)}`,
-        { cure: 'Give routers and replicas the same HONE_TOKEN, and releases that fit.' },
-      );
-    return text === '' ? undefined : JSON.parse(text);
+    let status: number;
+    let text: string;
+    try {
+      const answer = await this.#pool.request({
+        method,
+        path,
+        headers: {
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+        },
+        body: body === undefined ? null : JSON.stringify(body),
+        signal: AbortSignal.timeout(timeoutMs),
+      });
+      status = answer.statusCode;
+      text = await answer.body.text();
+    } catch (error) {
+      throw new HoneError('no-replica', `The router ${this.router} cannot be reached: ${reasonOf(error)}.`, {
+        cure: 'Start it, or name the control port that it prints with --router.',
+        cause: error,
+      });
+    }
+    if (status >= 300) throw refusal(this.router, { status, text, hasToken: token !== undefined });
+    try {
+      return text === '' ? undefined : JSON.parse(text);
+    } catch (error) {
+      throw new HoneError('invalid-config', `${this.router} answers, but not as a router does.`, {
+        cure: 'Name the control port that hone serve router prints with --router.',
+        cause: error,
+      });
+    }
   }
+}
+
+function refusal(
+  router: string,
+  { status, text, hasToken }: { status: number; text: string; hasToken: boolean },
+): HoneError {
+  if (status === 401)
+    return new HoneError(
+      'unauthorized',
+      `The router ${router} lets in only who has its token, and ${hasToken ? 'the one given here is another' : 'none is given here'}.`,
+      { cure: 'Set HONE_TOKEN to the same secret for routers and replicas.' },
+    );
+  if (status === 404 || status === 405)
+    return new HoneError('invalid-config', `${router} is no router's control port: replicas are not known there.`, {
+      cure: 'Name the control port that hone serve router prints, not the data port, with --router.',
+    });
+  return new HoneError('no-replica', `The router ${router} answered ${status}: ${text.slice(0, 500)}`, {
+    cure: 'Run router and replicas of one release of Hone.',
+  });
 }
