@@ -58,8 +58,10 @@ export type ControllerEvent =
   | { readonly event: 'version-seen'; readonly version: string; readonly publishedMs: number | undefined }
   | { readonly event: 'version-refused'; readonly pointer: string; readonly reason: string }
   | { readonly event: 'object-fetched'; readonly key: string; readonly bytes: number }
+  /** The store's pointer was read: for the first time, after a failure, or with another value. Null = nothing is published yet. */
+  | { readonly event: 'store-answered'; readonly pointer: string | null }
   | { readonly event: 'version-fetched'; readonly version: string; readonly bytes: number; readonly ms: number }
-  | { readonly event: 'store-retry'; readonly what: string; readonly reason: string }
+  | { readonly event: 'store-retry'; readonly what: string; readonly reason: string; readonly cure?: string }
   | { readonly event: 'chunk-damaged'; readonly key: string; readonly chunk: number; readonly by: string };
 
 const STATE_FILE = 'cluster.json';
@@ -85,6 +87,8 @@ export class ClusterController implements AsyncDisposable {
   #isWoken = false;
   #endWait: (() => void) | undefined;
   #storeProblem: string | undefined;
+  /** What the last look found; undefined before the first, and when it failed. */
+  #answered: string | null | undefined;
   #loop: Promise<void> = Promise.resolve();
   /** Counts since the start, for metrics. */
   readonly counts = {
@@ -320,11 +324,16 @@ export class ClusterController implements AsyncDisposable {
       if (pointer === undefined) this.#board.announce(this.#followed.accepted?.name ?? null);
       else await this.#follow(pointer.value, signal);
       this.#storeProblem = undefined;
+      const answered = pointer?.value ?? null;
+      if (this.#answered !== answered) this.#onEvent({ event: 'store-answered', pointer: answered });
+      this.#answered = answered;
     } catch (error) {
       if (this.#stop.signal.aborted) return;
       this.counts.pollFailures += 1;
       this.#storeProblem = reasonOf(error);
-      this.#onEvent({ event: 'store-retry', what: LATEST_POINTER, reason: reasonOf(error) });
+      this.#answered = undefined;
+      const cure = error instanceof HoneError && error.cure !== undefined ? { cure: error.cure } : {};
+      this.#onEvent({ event: 'store-retry', what: LATEST_POINTER, reason: reasonOf(error), ...cure });
       // What an earlier start accepted is announced all the same: its bytes may be here.
       const { accepted } = this.#followed;
       if (accepted !== undefined) this.#board.announce(accepted.name);

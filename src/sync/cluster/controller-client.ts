@@ -60,7 +60,7 @@ export class ControllerClient {
         'store-unavailable',
         `The cluster controller ${this.url} cannot be reached: ${reasonOf(error)}.`,
         {
-          cure: 'Start it again; its members go on with what they have meanwhile.',
+          cure: 'Start it, or correct its URL; its members go on with what they have meanwhile.',
           cause: error,
         },
       );
