@@ -74,6 +74,11 @@ serve
   .option('--run <name>', 'run to follow; the first one that the store names if left out')
   .option('--id <name>', 'name of this replica, the same after a restart; one from host and folder if left out')
   .option('--cluster <name>', 'cluster that it belongs to', 'default')
+  .option(
+    '--cache-gib <number>',
+    'bound of the copies that it keeps for other replicas; what is in use may pass it',
+    '64',
+  )
   .option('--slots <integer>', 'requests that are sampled at once', '16')
   .option('--threads <integer>', 'threads that compute; one a core, at most 8, if left out')
   .option('--build <build>', 'kernels: auto, plain or fma', 'auto')

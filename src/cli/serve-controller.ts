@@ -17,7 +17,7 @@ export async function serveController(options: Record<string, unknown>): Promise
   const cacheDirectory = pathOption('--cache', options['cache']) ?? join('.hone', `controller-${cluster}`);
   const seconds = (name: string, key: string, example: number): number =>
     1000 * numberOption(name, options[key], { above: 0, max: DAY_SECONDS, example });
-  const secret = process.env['HONE_TOKEN'];
+  const secret = process.env['HONE_TOKEN'] === '' ? undefined : process.env['HONE_TOKEN'];
   const eventsPath = pathOption('--events', options['events']);
   const settings = {
     cluster,
@@ -36,14 +36,28 @@ export async function serveController(options: Record<string, unknown>): Promise
   const store = await openWeightStore(pathOption('--store', options['store']) ?? '', { environment: process.env });
   const log = new ServiceLog({ path: eventsPath, service: 'controller', id: cluster, wallMs: settings.wallMs });
   const stopped = Promise.withResolvers<void>();
-  const onSignal = (): void => stopped.resolve();
+  const name = `hone: controller of cluster ${cluster}`;
+  const onSignal = (): void => {
+    process.stderr.write(`${name} ends; its replicas go on with what they have\n`);
+    stopped.resolve();
+  };
   process.once('SIGTERM', onSignal);
   process.once('SIGINT', onSignal);
+  /** What is met before it listens is said after that line. */
+  const early: string[] = [];
+  let say = (sentence: string): void => void early.push(sentence);
   try {
-    await using server = await startControllerServer({ ...settings, store, onEvent: (event) => log.append(event) });
+    await using server = await startControllerServer({
+      ...settings,
+      store,
+      onEvent: (event) => log.append({ ...event }),
+      say: (sentence) => say(sentence),
+    });
     const { url } = server;
     log.append({ event: 'controller-start', url, store: store.location });
-    process.stderr.write(`hone: controller of cluster ${cluster} listens on ${url} and follows ${store.location}\n`);
+    process.stderr.write(`${name} listens on ${url} and follows ${store.location}\n`);
+    say = (sentence) => void process.stderr.write(`${name}: ${sentence}\n`);
+    for (const sentence of early) say(sentence);
     if (options['json'] === true)
       process.stdout.write(`${JSON.stringify({ service: 'controller', id: cluster, url, controlUrl: url })}\n`);
     await stopped.promise;

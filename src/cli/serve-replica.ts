@@ -5,13 +5,17 @@ import { availableParallelism, hostname } from 'node:os';
 import { resolve } from 'node:path';
 
 import { choiceOption, integerOption, numberOption, pathOption } from './options.ts';
+import { formatBytes } from './weights-store.ts';
 import { HoneError } from '../domain/errors.ts';
 import type { ReplicaServiceOptions } from '../serve/replica-options.ts';
-import { startReplica } from '../serve/replica-service.ts';
+import { startReplica, type ReplicaService } from '../serve/replica-service.ts';
+import { VersionLines } from '../serve/version-lines.ts';
 import { ClusterMember } from '../sync/cluster/cluster-member.ts';
+import type { CommittedWeights } from '../sync/reconciler.ts';
 import { openWeightStore } from '../sync/store/open-weight-store.ts';
 
 const MAX_PORT = 65_535;
+const GIB = 2 ** 30;
 
 export async function serveReplica(options: Record<string, unknown>): Promise<void> {
   const controllerUrl = urlOption('--controller', options['controller']);
@@ -23,25 +27,37 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
   const advertisedHost =
     options['advertiseHost'] === undefined ? undefined : hostOption('--advertise-host', options['advertiseHost']);
   if (routers.length > 0 || controllerUrl !== undefined) requireReachable(host, advertisedHost);
-  const token = process.env['HONE_TOKEN'];
+  const token = process.env['HONE_TOKEN'] === '' ? undefined : process.env['HONE_TOKEN'];
+  const cacheBytes = GIB * numberOption('--cache-gib', options['cacheGib'], { above: 0, max: 2 ** 20, example: 64 });
+  const drainSeconds = numberOption('--drain-seconds', options['drainSeconds'], { above: 0, max: 3600, example: 30 });
   const now = (): number => performance.now();
   const store = location === undefined ? undefined : await openWeightStore(location, { environment: process.env });
   const clock = { now, wallMs: Date.now };
   let openSource: ReplicaServiceOptions['openSource'];
   if (controllerUrl !== undefined)
-    openSource = ({ peerUrl, cacheDirectory, onWake, signal }) =>
-      ClusterMember.join({ controllerUrl, token, id, peerUrl, cacheDirectory, onWake, signal, ...clock });
+    openSource = (hooks) => ClusterMember.join({ ...hooks, controllerUrl, token, id, cacheBytes, ...clock });
   else if (store !== undefined) openSource = () => Promise.resolve(store);
 
   const stop = new AbortController();
-  const onSignal = (): void => stop.abort();
+  const say = (sentence: string): void => void process.stderr.write(`hone: replica ${id}${sentence}\n`);
+  const onSignal = (signal: NodeJS.Signals): void => {
+    const again = signal === 'SIGINT' ? '; press Ctrl-C again to stop at once' : '';
+    say(` ends when what it samples has ended, in at most ${drainSeconds} s${again}`);
+    stop.abort();
+  };
   process.once('SIGTERM', onSignal);
   process.once('SIGINT', onSignal);
+  let isReady = false;
+  using lines = new VersionLines({
+    now,
+    say: (weights) => say(` serves version ${weights.version} ${costsOf(weights)}`),
+  });
   try {
     const replica = await startReplica({
       model: pathOption('--model', options['model']) ?? '',
       dataDirectory,
       openSource,
+      followsController: controllerUrl !== undefined,
       sideDataStore: store,
       routers,
       id,
@@ -58,7 +74,7 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
       maxWaiting: integerOption('--max-waiting', options['maxWaiting'], { min: 0 }),
       commitMode: choiceOption('--commit', options['commit'], ['in-place', 'quiesce']),
       inFlight: choiceOption('--in-flight', options['inFlight'], ['keep', 'recompute']),
-      drainMs: 1000 * numberOption('--drain-seconds', options['drainSeconds'], { above: 0, max: 3600, example: 30 }),
+      drainMs: 1000 * drainSeconds,
       verifyServed: options['verifyServed'] === true,
       pollEveryMs: 1000 * numberOption('--poll-seconds', options['pollSeconds'], { above: 0, max: 86_400, example: 5 }),
       runId: options['run'] === undefined ? undefined : nameOption('--run', options['run']),
@@ -68,6 +84,10 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
       advertisedHost,
       token,
       eventsPath: pathOption('--events', options['events']),
+      say: (sentence) => say(`: ${sentence}`),
+      onCommitted: (weights) => {
+        if (isReady) lines.add(weights);
+      },
       random: Math.random,
       newRequestId: randomUUID,
       ...clock,
@@ -77,9 +97,14 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
       else stop.signal.addEventListener('abort', () => ended(undefined), { once: true });
     });
     const { url, controlUrl } = replica;
-    process.stderr.write(`hone: replica ${id} listens on ${url}, control on ${controlUrl}; it catches up\n`);
+    const follows =
+      openSource === undefined
+        ? 'without --store or --controller it follows nothing, and serves the model as it is, version 0, for good'
+        : `it catches up with ${controllerUrl ?? store?.location}`;
+    say(` listens on ${url}, control on ${controlUrl}; ${follows}`);
     void replica.ready.then(() => {
-      process.stderr.write(`hone: replica ${id} serves version ${replica.policy.version}\n`);
+      isReady = true;
+      say(` ${servedAtFirst(replica)}`);
       if (options['json'] === true)
         process.stdout.write(`${JSON.stringify({ service: 'replica', id, url, controlUrl })}\n`);
     });
@@ -90,6 +115,21 @@ export async function serveReplica(options: Record<string, unknown>): Promise<vo
     process.removeListener('SIGTERM', onSignal);
     process.removeListener('SIGINT', onSignal);
   }
+}
+
+/** What the first catch-up brought. */
+function servedAtFirst({ policy, syncStatus }: ReplicaService): string {
+  const serves = `serves version ${policy.version}`;
+  if (syncStatus === undefined) return serves;
+  const { lastCommit, targetVersion } = syncStatus;
+  if (lastCommit !== undefined) return `${serves} ${costsOf(lastCommit)}`;
+  if (targetVersion !== undefined) return `${serves}, the newest, from its own folder`;
+  return `${serves}${policy.version === 0 ? ', the model folder itself' : ''}: nothing is published there yet`;
+}
+
+function costsOf({ bytes, fetchMs, applyMs, stageMs, pauseMs }: CommittedWeights): string {
+  const pause = pauseMs.toFixed(pauseMs < 10 ? 2 : 0);
+  return `(${formatBytes(bytes)} fetched, ${(fetchMs + applyMs + stageMs).toFixed(0)} ms; paused ${pause} ms)`;
 }
 
 /** Throws `invalid-config` when routers and peers would be told an address that stands for every one. */

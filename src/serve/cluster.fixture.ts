@@ -15,6 +15,7 @@ import type { ControllerEvent } from '../sync/cluster/cluster-controller.ts';
 import { FileStore } from '../sync/store/file-store.ts';
 import { bodyOf, type ObjectSource, type WeightStore } from '../sync/store/weight-store.ts';
 import { formatIdentity, formatIndex, INDEX_FILE, LATEST_POINTER } from '../sync/version-directory.ts';
+import type { ProblemEvent } from './service-problems.ts';
 import { startControllerServer, type ControllerServer, type ControllerServerOptions } from './controller-server.ts';
 import { startControlServer, type ControlServer } from './service/control-server.ts';
 
@@ -82,7 +83,7 @@ export interface TestMember {
 export class TestCluster implements AsyncDisposable {
   readonly directory: string;
   readonly store: FileStore;
-  readonly events: ControllerEvent[] = [];
+  readonly events: (ControllerEvent | ProblemEvent)[] = [];
   readonly members: TestMember[] = [];
   server: ControllerServer | undefined;
   #port = 0;

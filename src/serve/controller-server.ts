@@ -8,7 +8,11 @@ import { Counter, Gauge, Registry } from 'prom-client';
 import type { z } from 'zod';
 
 import { HoneError, reasonOf } from '../domain/errors.ts';
-import { ClusterController, type ClusterControllerOptions } from '../sync/cluster/cluster-controller.ts';
+import {
+  ClusterController,
+  type ClusterControllerOptions,
+  type ControllerEvent,
+} from '../sync/cluster/cluster-controller.ts';
 import {
   DIGESTS_PATH,
   FACTS_PATH,
@@ -18,13 +22,18 @@ import {
   POINTER_PATH,
   WAKE_PATH,
 } from '../sync/cluster/cluster-protocol.ts';
+import { ControllerProblems } from './controller-problems.ts';
 import type { BearerToken } from './service/bearer-token.ts';
 import { errorBody, startControlServer } from './service/control-server.ts';
+import type { ProblemEvent } from './service-problems.ts';
 
-export interface ControllerServerOptions extends ClusterControllerOptions {
+export interface ControllerServerOptions extends Omit<ClusterControllerOptions, 'onEvent'> {
   readonly host: string;
   readonly port: number;
   readonly token: BearerToken | undefined;
+  readonly onEvent?: (event: ControllerEvent | ProblemEvent) => void;
+  /** Takes each distinct problem with the store once, and its end once. */
+  readonly say?: (sentence: string) => void;
 }
 
 export interface ControllerServer extends AsyncDisposable {
@@ -36,7 +45,15 @@ export interface ControllerServer extends AsyncDisposable {
 const LONGEST_WAIT_MS = 60_000;
 
 export async function startControllerServer(options: ControllerServerOptions): Promise<ControllerServer> {
-  const controller = await ClusterController.start(options);
+  const { onEvent = () => undefined, say = () => undefined, store, wallMs, now } = options;
+  const problems = new ControllerProblems({ say, onEvent, wallMs, now, location: store.location });
+  const controller = await ClusterController.start({
+    ...options,
+    onEvent: (event) => {
+      onEvent(event);
+      problems.note(event);
+    },
+  });
   const metrics = controllerMetrics(controller);
   try {
     const server = await startControlServer({
@@ -45,7 +62,7 @@ export async function startControllerServer(options: ControllerServerOptions): P
       port: options.port,
       token: options.token,
       health: () => ({ ready: true }),
-      routes: (app) => addRoutes(app, controller, metrics),
+      routes: (app) => addRoutes(app, { controller, metrics, problems }),
       raw: (request, response) => controller.handlePeerRequest(request, response),
     });
     const close = async (): Promise<void> => {
@@ -59,8 +76,14 @@ export async function startControllerServer(options: ControllerServerOptions): P
   }
 }
 
-function addRoutes(app: Hono, controller: ClusterController, metrics: Registry): void {
-  app.get('/status', (context) => context.json(controller.status()));
+interface Routed {
+  readonly controller: ClusterController;
+  readonly metrics: Registry;
+  readonly problems: ControllerProblems;
+}
+
+function addRoutes(app: Hono, { controller, metrics, problems }: Routed): void {
+  app.get('/status', (context) => context.json({ ...controller.status(), problems: problems.list() }));
   app.get('/timeline', (context) => context.json({ versions: controller.timeline() }));
   app.get('/metrics', async (context) => {
     const text = await metrics.metrics();

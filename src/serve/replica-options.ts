@@ -4,6 +4,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import type { ObjectSource, WeightStore } from '../sync/store/weight-store.ts';
+import type { ClusterMemberEvent } from '../sync/cluster/cluster-member.ts';
+import type { CommittedWeights } from '../sync/reconciler.ts';
 import type { CommitMode } from './embedded-policy.ts';
 
 /** What a replica tells the source that its weights come from. */
@@ -26,6 +28,8 @@ export interface SourceHooks {
   readonly bootId: string;
   readonly cacheDirectory: string;
   readonly onWake: () => void;
+  /** What happens between this replica and its cluster. */
+  readonly onEvent: (event: ClusterMemberEvent) => void;
   readonly signal: AbortSignal;
 }
 
@@ -36,6 +40,8 @@ export interface ReplicaServiceOptions {
   readonly dataDirectory: string;
   /** Undefined = the model is served as it is. */
   readonly openSource?: ((hooks: SourceHooks) => Promise<VersionSource>) | undefined;
+  /** Whether the source is a cluster's: what is wrong with it is then said of its controller. */
+  readonly followsController?: boolean;
   /** Takes kept sets that requests want stored. */
   readonly sideDataStore?: WeightStore | undefined;
   /** Control URLs. */
@@ -70,6 +76,9 @@ export interface ReplicaServiceOptions {
   /** An engine that answers nothing for so long is given up, and the replica ends. */
   readonly engineSilenceMs?: number | undefined;
   readonly eventsPath?: string | undefined;
+  /** Takes each distinct problem with routers, controller or weights once, and its end once. */
+  readonly say?: (sentence: string) => void;
+  readonly onCommitted?: (weights: CommittedWeights) => void;
   /** Milliseconds of a clock that only goes forward. */
   readonly now: () => number;
   readonly wallMs: () => number;

@@ -34,6 +34,8 @@ export interface ReplicaServerOptions {
   readonly stallMs?: number;
   /** Looks for a newer version now. */
   readonly wake?: () => void;
+  /** Added to `/status`: what keeps it from its work while it goes on trying. */
+  readonly problems?: () => readonly object[];
   /** Added to `/status`: where the weights come from and how the last updates went. */
   readonly syncStatus?: () => object;
   /** Why the first catch-up takes so long, for the gate's refusals. */
@@ -145,6 +147,7 @@ export async function startReplicaServer(options: ReplicaServerOptions): Promise
             uptimeMs: now() - started,
             engine,
             eventsLost: options.log.lost,
+            problems: options.problems?.() ?? [],
             sync: options.syncStatus?.(),
           });
         });

@@ -1,7 +1,8 @@
 /**
  * One replica, whole: the boot model, the weights on its disk, the engine, its ports, the reconciler that follows the store or the
  * cluster, and its registration at routers. It owns their order of birth and death. Invariants: nothing is served before the first
- * catch-up; whatever leaves the served weights unknown ends the replica, after everything was refused.
+ * catch-up; whatever leaves the served weights unknown ends the replica, after everything was refused. Longer than most files, as the
+ * parts that are born and die in one order meet here.
  */
 import { isIP } from 'node:net';
 import { join } from 'node:path';
@@ -11,16 +12,28 @@ import { CodecPool } from '../sync/delta/codec-pool.ts';
 import type { TensorCodec } from '../sync/delta/delta-codec.ts';
 import { FolderWeights } from '../sync/folder-weights.ts';
 import { imageChecksum } from '../sync/image-checksum.ts';
+import type { ClusterMemberEvent } from '../sync/cluster/cluster-member.ts';
 import type { HeldVersion } from '../sync/local-weights.ts';
-import { ReplicaReconciler, type ReconcilerEvent, type SyncedReplica } from '../sync/reconciler.ts';
+import {
+  ReplicaReconciler,
+  type ReconcilerEvent,
+  type ReconcilerStatus,
+  type SyncedReplica,
+} from '../sync/reconciler.ts';
 import { SideDataStore } from '../sync/side-data.ts';
 import type { EmbeddedPolicy } from './embedded-policy.ts';
 import { watchEngine, type EngineWatch } from './engine-watch.ts';
 import { openBootModel } from './replica-boot.ts';
 import { startEngine } from './replica-engine.ts';
 import type { ReplicaServiceOptions, VersionSource } from './replica-options.ts';
+import { ReplicaProblems } from './replica-problems.ts';
 import { startReplicaServer, type ReplicaServer } from './replica-server.ts';
-import { keepRegistered, type Registration, type ReplicaDescription } from './router/registration.ts';
+import {
+  keepRegistered,
+  type Registration,
+  type RegistrationEvent,
+  type ReplicaDescription,
+} from './router/registration.ts';
 import { BearerToken } from './service/bearer-token.ts';
 import { ServiceLog } from './service/service-log.ts';
 
@@ -37,6 +50,8 @@ export interface ReplicaService extends AsyncDisposable {
   readonly controlUrl: string;
   readonly policy: EmbeddedPolicy;
   readonly server: ReplicaServer;
+  /** Undefined when it follows nothing. */
+  readonly syncStatus: ReconcilerStatus | undefined;
   /** Resolves at the first catch-up. */
   readonly ready: Promise<void>;
   /** Resolves when the replica is of no more use: with the failure, or with undefined after `close`. */
@@ -109,6 +124,7 @@ class RunningReplica implements ReplicaService {
   readonly #ready = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<HoneError | undefined>();
   readonly #stop = new AbortController();
+  readonly #problems: ReplicaProblems;
   #server: ReplicaServer | undefined;
   #source: VersionSource | undefined;
   #reconciler: ReplicaReconciler | undefined;
@@ -123,6 +139,15 @@ class RunningReplica implements ReplicaService {
     this.#options = options;
     this.#parts = parts;
     this.policy = parts.policy;
+    const { say = () => undefined, wallMs, now, followsController = false, token } = options;
+    this.#problems = new ReplicaProblems({
+      say,
+      wallMs,
+      now,
+      onEvent: (event) => parts.log.append({ ...event }),
+      followsController,
+      hasToken: token !== undefined,
+    });
   }
 
   get id(): string {
@@ -140,6 +165,10 @@ class RunningReplica implements ReplicaService {
 
   get controlUrl(): string {
     return this.server.controlUrl;
+  }
+
+  get syncStatus(): ReconcilerStatus | undefined {
+    return this.#reconciler?.status();
   }
 
   get ready(): Promise<void> {
@@ -166,6 +195,7 @@ class RunningReplica implements ReplicaService {
       token,
       wake: () => this.#reconciler?.wake(),
       syncStatus: () => this.#reconciler?.status() ?? {},
+      problems: () => this.#problems.list(),
       startingReason: () => this.#reconciler?.status().reason,
       sideData: () => this.#sideData(),
       peerRequest: (request, response) => this.#source?.handlePeerRequest?.(request, response) ?? false,
@@ -187,6 +217,7 @@ class RunningReplica implements ReplicaService {
       bootId: options.bootId,
       cacheDirectory: join(options.dataDirectory, 'cache'),
       onWake: () => this.#reconciler?.wake(),
+      onEvent: (event) => this.#onClusterEvent(event),
       signal: this.#stop.signal,
     });
     this.#registration = keepRegistered({
@@ -194,7 +225,7 @@ class RunningReplica implements ReplicaService {
       ...(options.token === undefined ? {} : { token: options.token }),
       describe: () => this.#describe(),
       random: options.random,
-      onEvent: (event) => log.append({ event: event.type === 'registered' ? 'router-joined' : event.type, ...event }),
+      onEvent: (event) => this.#onRouterEvent(event),
     });
     if (this.#source === undefined) this.#open();
     else this.#follow(this.#source);
@@ -265,8 +296,20 @@ class RunningReplica implements ReplicaService {
     };
   }
 
+  #onRouterEvent(event: RegistrationEvent): void {
+    this.#problems.router(event);
+    if (event.type === 'router-unheard') return;
+    this.#parts.log.append({ event: event.type === 'registered' ? 'router-joined' : event.type, ...event });
+  }
+
+  #onClusterEvent(event: ClusterMemberEvent): void {
+    this.#problems.cluster(event);
+    if (event.event !== 'controller-unheard') this.#parts.log.append({ ...event });
+  }
+
   #onEvent(event: ReconcilerEvent): void {
     const { log } = this.#parts;
+    this.#problems.weights(event);
     const { metrics } = this.server;
     const { type, ...fields } = event;
     log.append({
@@ -283,6 +326,7 @@ class RunningReplica implements ReplicaService {
         const { version, pauseMs } = event;
         const { runId } = this.#reconciler?.status() ?? {};
         if (runId !== undefined) this.#source?.report?.({ kind: 'committed', runId, version, pauseMs });
+        this.#options.onCommitted?.(event);
         void this.#registration?.renew();
         return;
       }
