@@ -12,6 +12,10 @@ export const GENERATE_PATH = '/generate';
 export const REQUEST_ID_HEADER = 'x-hone-request-id';
 /** Which replica answered, by id and boot id. */
 export const REPLICA_HEADER = 'x-hone-replica';
+/** Told to a router: replicas that this request should not go to, as `REPLICA_HEADER` names them, with commas between them. */
+export const AVOID_HEADER = 'x-hone-avoid';
+/** Names in it at most. */
+export const MOST_AVOIDED = 32;
 
 export interface GenerateWireRequest {
   /** int32. */
@@ -58,6 +62,8 @@ export const GENERATE_STATUS = {
   unauthorized: 401,
   /** `WeightVersionNotReady` with `served`: the replica woke its reconciler; ask again, here or elsewhere. */
   versionNotReady: 409,
+  /** Of a router: every replica that serves is one that the request avoids. */
+  allAvoided: 424,
   /** Too many requests wait; `retry-after` in seconds. */
   busy: 429,
   /** Not yet caught up, closing, failed, or no replica: `retry-after` in seconds. */
