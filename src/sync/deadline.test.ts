@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 
 import { HoneError } from '../domain/errors.ts';
 import { forEachBounded } from './bounded-work.ts';
-import { Deadline } from './deadline.ts';
+import { Deadline, limitForBytes } from './deadline.ts';
 
 const late = (): HoneError => new HoneError('store-unavailable', 'Too late.');
 const never = new Promise<never>(() => undefined);
@@ -24,6 +24,11 @@ describe('a deadline', () => {
     await expect(waiting).rejects.toMatchObject({ code: 'aborted', cause: { message: 'enough' } });
     using born = new Deadline({ signal: parent.signal, limitMs: Infinity, expired: late });
     expect(born.signal.aborted).toBe(true);
+  });
+
+  it('for bytes is what they need at 20 MB/s, and the time besides', () => {
+    expect(limitForBytes(1000, 0)).toBe(1000);
+    expect(limitForBytes(1_800_000, 2e12) / 3_600_000).toBeCloseTo(28.3, 1); // 0.5 h + 27.8 h
   });
 
   it('counts anew from each sign of life', async () => {

@@ -4,6 +4,14 @@
  */
 import { HoneError } from '../domain/errors.ts';
 
+/** The slowest link that a whole model is expected over: 20 MB/s, ten hours for 720 GB. */
+const SLOWEST_BYTES_A_MS = 20_000;
+
+/** The time, and as much again as the bytes need at 20 MB/s: a bound that a large model does not miss by its size alone. */
+export function limitForBytes(limitMs: number, bytes: number): number {
+  return limitMs + Math.ceil(bytes / SLOWEST_BYTES_A_MS);
+}
+
 export interface DeadlineOptions {
   readonly signal?: AbortSignal | undefined;
   readonly limitMs: number;
@@ -14,7 +22,7 @@ export interface DeadlineOptions {
 export class Deadline implements Disposable {
   readonly signal: AbortSignal;
   readonly #controller = new AbortController();
-  readonly #limitMs: number;
+  #limitMs: number;
   readonly #expired: () => HoneError;
   readonly #parent: AbortSignal | undefined;
   readonly #follow = (): void => this.#controller.abort(abortError(this.#parent?.reason));
@@ -38,6 +46,12 @@ export class Deadline implements Disposable {
     if (this.signal.aborted || !Number.isFinite(this.#limitMs)) return;
     // Longer timers fire at once.
     this.#timer = setTimeout(() => this.#controller.abort(this.#expired()), Math.min(this.#limitMs, 2 ** 31 - 1));
+  }
+
+  /** As `touch`, with another limit from now on. */
+  allow(limitMs: number): void {
+    this.#limitMs = limitMs;
+    this.touch();
   }
 
   /** What the promise gives, or the signal's reason as soon as it fires; the promise is then left to itself. */

@@ -1,7 +1,7 @@
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { HoneError } from '../domain/errors.ts';
 import { CodecPool } from './delta/codec-pool.ts';
@@ -210,6 +210,43 @@ describe('refuses', () => {
     hang.resolve();
     await expect.poll(() => traffic.inFlight).toBe(0);
   });
+});
+
+it.each(['hone', 'another writer'])('gives two terabytes of %s the hours that they need', async (writer) => {
+  const hour = 3_600_000;
+  const [file = ''] = index.weightMap.values();
+  const huge = { sizeBytes: 2e12, checksum: '0'.repeat(32) };
+  const large: VersionIndex = {
+    ...index,
+    weightMap: new Map([['model.norm.weight', file]]),
+    files: writer === 'hone' ? new Map([[file, huge]]) : undefined,
+  };
+  const reading = Promise.withResolvers<void>();
+  const source: ObjectSource = {
+    ...remote().source,
+    statObject: async (key) => ({ key, sizeBytes: 2e12, modifiedMs: 0 }),
+    readObject: (_key, { signal } = {}) => {
+      reading.resolve();
+      return new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason as Error)));
+    },
+  };
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  try {
+    let failure: unknown;
+    const fetching = fetchVersion(source, large, {
+      cacheDirectory: join(root, 'cache'),
+      codec,
+      stallMs: Infinity,
+    }).catch((error: unknown) => (failure = error));
+    await reading.promise;
+    await vi.advanceTimersByTimeAsync(28 * hour);
+    expect(failure).toBeUndefined();
+    await vi.advanceTimersByTimeAsync(hour);
+    await fetching;
+    expect(failure).toMatchObject({ message: expect.stringContaining('did not arrive within 103600 s') });
+  } finally {
+    vi.useRealTimers();
+  }
 });
 
 it('does not believe an index that names a size out of all proportion, and holds no list of its parts', async () => {

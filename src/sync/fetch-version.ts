@@ -9,7 +9,7 @@ import { dirname, join } from 'node:path';
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { errnoCode, isDiskFull } from '../tensor/errno-code.ts';
 import { forEachBounded } from './bounded-work.ts';
-import { Deadline } from './deadline.ts';
+import { Deadline, limitForBytes } from './deadline.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
 import type { ByteRange, ObjectSource } from './store/weight-store.ts';
 import { formatIdentity, type VersionIdentity, type VersionIndex } from './version-directory.ts';
@@ -20,7 +20,7 @@ export interface FetchOptions {
   /** Hashes what was downloaded. */
   readonly codec: Pick<TensorCodec, 'checksum'>;
   readonly signal?: AbortSignal | undefined;
-  /** For the whole version; an hour by default. */
+  /** For the whole version; by default an hour, and what its bytes need at 20 MB/s. */
   readonly deadlineMs?: number;
   /** Longest time without a byte; a minute by default. */
   readonly stallMs?: number;
@@ -78,23 +78,38 @@ async function fetchFiles(
   index: VersionIndex,
   { options, held }: { readonly options: FetchOptions; readonly held: Set<string> },
 ): Promise<Omit<FetchedVersion, 'letGo'>> {
-  const { deadlineMs = DEADLINE_MS } = options;
+  const files = new Set(index.weightMap.values());
+  const limitFor = (bytes: number): number => options.deadlineMs ?? limitForBytes(DEADLINE_MS, bytes);
+  let indexedBytes = 0;
+  for (const file of files) indexedBytes += index.files?.get(file)?.sizeBytes ?? 0;
+  let limitMs = limitFor(indexedBytes);
   const name = formatIdentity(index.identity);
   let doneBytes = 0;
   let totalBytes = 0;
   using deadline = new Deadline({
     signal: options.signal,
-    limitMs: deadlineMs,
+    limitMs,
     expired: () =>
       new HoneError(
         'store-unavailable',
-        `${name} did not arrive within ${deadlineMs / 1000} s: ${doneBytes} of ${totalBytes} bytes are here.`,
+        `${name} did not arrive within ${limitMs / 1000} s: ${doneBytes} of ${totalBytes} bytes are here.`,
         { cure: 'The next try goes on from them; a slower link needs a longer deadline.' },
       ),
   });
   const paths = new Map<string, string>();
   const downloads: Download[] = [];
-  const files = new Set(index.weightMap.values());
+  // Other writers' indexes tell no sizes.
+  const sizes = new Map<string, number | undefined>();
+  for (const file of files)
+    if (index.files?.has(file) !== true)
+      sizes.set(
+        file,
+        (await deadline.race(source.statObject(`${name}/${file}`, { signal: deadline.signal })))?.sizeBytes,
+      );
+  if (sizes.size > 0) {
+    limitMs = limitFor([...sizes.values()].reduce<number>((sum, bytes) => sum + (bytes ?? 0), indexedBytes));
+    deadline.allow(limitMs);
+  }
   await forEachBounded(files, { limit: PARTS_IN_FLIGHT, signal: deadline.signal }, async (file, signal) => {
     if (source.makeLocal === undefined) return;
     // A source that keeps copies itself checks them too; a second copy here would be of no use.
@@ -116,8 +131,7 @@ async function fetchFiles(
       doneBytes += cached.sizeBytes;
       continue;
     }
-    const sizeBytes =
-      wanted?.sizeBytes ?? (await deadline.race(source.statObject(key, { signal: deadline.signal })))?.sizeBytes;
+    const sizeBytes = wanted?.sizeBytes ?? sizes.get(file);
     if (sizeBytes === undefined) throw missingObject(key);
     downloads.push({ file, key, sizeBytes, checksum: wanted?.checksum, path: join(options.cacheDirectory, key) });
     totalBytes += sizeBytes;

@@ -4,7 +4,7 @@ import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/pro
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { HoneError } from '../domain/errors.ts';
 import { createRandom, policyVersion } from '../domain/ids.ts';
@@ -464,6 +464,43 @@ describe('when the store fails', () => {
     isHanging = false;
     expect(await publish(publisher)).toMatchObject({ version: 2 });
     expect((await visible()).tensors).toEqual(weightsOf(1, 2));
+  });
+
+  it('by hanging, ends after half an hour and what the bytes need at 20 MB/s', async () => {
+    let isHanging = false;
+    const entered = Promise.withResolvers<void>();
+    const hanging: WeightStore = {
+      ...watchStore(store, () => undefined),
+      readPointer: (name, options) => {
+        if (!isHanging) return store.readPointer(name, options);
+        entered.resolve();
+        return new Promise((_, reject) =>
+          options?.signal?.addEventListener('abort', () => reject(options.signal?.reason as Error)),
+        );
+      },
+    };
+    const bytes = new Uint8Array(20_000_000);
+    const weights = new Map<string, TensorPlace>([
+      ['large', { dtype: 'U8', shape: [bytes.length], place: { kind: 'memory', bytes } }],
+    ]);
+    const publisher = await open(hanging, { bootWeights: weights });
+    isHanging = true;
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      let failure: unknown;
+      const snapshot = Promise.withResolvers<void>();
+      const publishing = publisher
+        .publish(weights, { onSnapshot: () => snapshot.resolve() })
+        .catch((error: unknown) => (failure = error));
+      await Promise.all([entered.promise, snapshot.promise]);
+      await vi.advanceTimersByTimeAsync(1_800_900);
+      expect(failure).toBeUndefined();
+      await vi.advanceTimersByTimeAsync(200);
+      await publishing;
+      expect(failure).toMatchObject({ message: 'Version 1 of run run was not published within 1801 s.' });
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it('by not even heeding the signal, is left behind with an error, and its snapshot is not touched', async () => {

@@ -10,14 +10,14 @@ import { randomUUID } from 'node:crypto';
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { policyVersion, type PolicyVersion } from '../domain/ids.ts';
 import { forEachBounded } from './bounded-work.ts';
-import { Deadline } from './deadline.ts';
+import { Deadline, limitForBytes } from './deadline.ts';
 import type { DeltaEncoding, TensorCodec } from './delta/delta-codec.ts';
 import { encodeVersion, type EncodedVersion } from './encode-version.ts';
 import { imageChecksum } from './image-checksum.ts';
 import { restoreVersion, withCache } from './restore-version.ts';
 import { SnapshotBuffers, type Snapshot } from './snapshot-buffers.ts';
 import { checkStoreKey, type Pointer, type WeightStore } from './store/weight-store.ts';
-import type { TensorPlace, TensorPlaces } from './tensor-place.ts';
+import { placeSizeBytes, type TensorPlace, type TensorPlaces } from './tensor-place.ts';
 import {
   formatIdentity,
   INDEX_FILE,
@@ -56,7 +56,10 @@ export interface PublisherOptions {
   readonly now?: () => number;
   /** Milliseconds since 1970, for the index. */
   readonly wallMs?: () => number;
-  /** A publish, or the replay at the start, that takes longer is given up. */
+  /**
+   * A publish, or the replay at the start, that takes longer is given up; by default half an hour, and what the model's bytes need
+   * at 20 MB/s.
+   */
   readonly deadlineMs?: number;
   /** Where versions of a remote store are kept while they are replayed; a folder under the system's temporary one if left out. */
   readonly cacheDirectory?: string;
@@ -138,7 +141,7 @@ export class Publisher implements AsyncDisposable {
     this.#options = {
       ...kept,
       encoding: options.encoding ?? 'sparse',
-      deadlineMs: options.deadlineMs ?? DEADLINE_MS,
+      deadlineMs: deadlineOf(options),
     };
     this.#now = options.now ?? (() => performance.now());
     this.#publisherId = options.publisherId ?? randomUUID();
@@ -153,7 +156,8 @@ export class Publisher implements AsyncDisposable {
    */
   static async open(store: WeightStore, options: PublisherOptions): Promise<Publisher> {
     checkOptions(options);
-    return withinDeadline(`The store ${store.location} was not ready to publish to`, options, async (signal) => {
+    const bounds = { deadlineMs: deadlineOf(options), signal: options.signal };
+    return withinDeadline(`The store ${store.location} was not ready to publish to`, bounds, async (signal) => {
       await store.probeConditionalWrites({ signal });
       const pointer = await store.readPointer(LATEST_POINTER, { signal });
       const identity = pointer === undefined ? undefined : parseIdentity(pointer.value, `Pointer ${LATEST_POINTER}`);
@@ -518,10 +522,17 @@ async function bootImage({ codec, bootWeights }: PublisherOptions, signal: Abort
   return { tensors: bootWeights, checksums };
 }
 
+function deadlineOf({ deadlineMs, bootWeights }: PublisherOptions): number {
+  if (deadlineMs !== undefined) return deadlineMs;
+  let modelBytes = 0;
+  for (const { place } of bootWeights.values()) modelBytes += placeSizeBytes(place);
+  return limitForBytes(DEADLINE_MS, modelBytes);
+}
+
 /** Runs the work under the outer signal and a deadline; what it throws then says which of the two ended it. */
 async function withinDeadline<T>(
   what: string,
-  { deadlineMs = DEADLINE_MS, signal }: Pick<PublisherOptions, 'deadlineMs' | 'signal'>,
+  { deadlineMs, signal }: { readonly deadlineMs: number; readonly signal: AbortSignal | undefined },
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   using deadline = new Deadline({

@@ -8,7 +8,7 @@
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import { catchUp, type CaughtUp } from './catch-up.ts';
-import { Deadline, throwIfAborted } from './deadline.ts';
+import { Deadline, limitForBytes, throwIfAborted } from './deadline.ts';
 import type { TensorCodec } from './delta/delta-codec.ts';
 import { isDamage } from './fetch-version.ts';
 import { imageChecksum } from './image-checksum.ts';
@@ -22,6 +22,7 @@ import type {
 } from './reconciler-report.ts';
 import { StagedTensors, type StageCosts, type StagingReplica } from './staged-tensors.ts';
 import type { ObjectSource } from './store/weight-store.ts';
+import { placeSizeBytes } from './tensor-place.ts';
 import { LATEST_POINTER, parseIdentity, type VersionIdentity } from './version-directory.ts';
 
 /** What a sampling engine offers. Staged tensors pile up beside those that are served, until a commit takes them all. */
@@ -57,7 +58,7 @@ export interface ReconcilerOptions {
 export interface ReconcilerDeadlines {
   /** One look at the pointer. */
   readonly pointerMs: number;
-  /** All of one catch-up: chain, fetch, apply. */
+  /** All of one catch-up: chain, fetch, apply; besides what twice the model's bytes, an anchor and the deltas after it, need at 20 MB/s. */
   readonly catchUpMs: number;
   /** Time without a byte during a fetch. */
   readonly stallMs: number;
@@ -344,10 +345,14 @@ export class ReplicaReconciler {
   async #catchUp(target: VersionIdentity, signal: AbortSignal | undefined): Promise<CaughtUp> {
     const { codec, weights, cacheDirectory } = this.#options;
     const { catchUpMs, stallMs } = this.#deadlines;
+    let modelBytes = 0;
+    for (const { place } of weights.tensors.values()) modelBytes += placeSizeBytes(place);
+    const limitMs = limitForBytes(catchUpMs, 2 * modelBytes);
     using deadline = new Deadline({
       signal,
-      limitMs: catchUpMs,
-      expired: () => unavailable(`version ${target.version} was not fetched and applied within ${catchUpMs / 1000} s`),
+      limitMs,
+      expired: () =>
+        unavailable(`version ${target.version} was not fetched and applied within ${Math.round(limitMs / 1000)} s`),
     });
     const reason = this.#reason ?? weights.dirtyReason ?? 'a change of the weights had broken off';
     const caughtUp = await catchUp(this.#source, target, {
@@ -355,7 +360,7 @@ export class ReplicaReconciler {
       weights,
       cacheDirectory,
       stallMs,
-      deadlineMs: catchUpMs,
+      deadlineMs: limitMs,
       signal: deadline.signal,
       now: this.#now,
       onProgress: ({ version }, progress) => (this.#progress = { version, ...progress }),
