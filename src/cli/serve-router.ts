@@ -26,7 +26,11 @@ export async function serveRouter(options: Record<string, unknown>): Promise<voi
   const token = process.env['HONE_TOKEN'];
   const id = typeof options['id'] === 'string' ? options['id'] : `router-${randomUUID().slice(0, 8)}`;
   const log = new ServiceLog({ path: events, service: 'router', id, wallMs: () => Date.now() });
-  const stopped = Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')]);
+  const say = (sentence: string): void => void process.stderr.write(`hone: router ${id}${sentence}\n`);
+  const stopped = Promise.race([
+    once(process, 'SIGTERM').then(() => ''),
+    once(process, 'SIGINT').then(() => '; press Ctrl-C again to stop at once'),
+  ]);
   try {
     const router = await startRouter({
       id,
@@ -42,6 +46,7 @@ export async function serveRouter(options: Record<string, unknown>): Promise<voi
       mostWaiting,
       ...(folder === undefined ? {} : { model: await openHostedModel(folder) }),
       log,
+      say: (sentence) => say(`: ${sentence}`),
       now: () => performance.now(),
       wallSeconds: () => Math.floor(Date.now() / 1000),
       random: Math.random,
@@ -54,7 +59,8 @@ export async function serveRouter(options: Record<string, unknown>): Promise<voi
       process.stdout.write(
         `hone: router ${id} answers at ${url}; replicas register and operators look at ${controlUrl} (/status, /metrics)\n`,
       );
-    await stopped;
+    const again = await stopped;
+    say(` ends when what it relays has ended, in at most ${DRAIN_MS / 1000} s${again}`);
     await router.drain({ deadlineMs: DRAIN_MS });
   } finally {
     log.close();

@@ -42,7 +42,10 @@ test('every router gets the description of now, by itself and when asked; one th
 });
 
 test('each failed try says why, and what would help: another token, a data port, nobody there', async () => {
-  await using router = await startRouter(routerOptions({ token: 'the token of the fleet' }));
+  const told: string[] = [];
+  await using router = await startRouter(
+    routerOptions({ token: 'the token of the fleet', say: (sentence) => told.push(sentence) }),
+  );
   await using open = await startRouter(routerOptions());
   const gone = await startRouter(routerOptions());
   await gone.close();
@@ -74,4 +77,6 @@ test('each failed try says why, and what would help: another token, a data port,
   await using _ = begin([router.controlUrl], { token: 'the token of another one' });
   await until(() => sentences.size === 1);
   expect(said(router.controlUrl)[0]).toContain('the one given here is another');
+  // The router tells its own side once, whoever knocks and however often.
+  expect(told).toEqual([expect.stringMatching(/^A replica from 127\.0\.0\.1 was refused.*HONE_TOKEN/)]);
 });

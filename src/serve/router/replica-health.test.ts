@@ -98,3 +98,9 @@ test('whatever happens: no step from dead to healthy, no healthy one below what 
     { numRuns: 400 },
   );
 });
+
+test('the reason follows the version that is served, and a suspicion keeps its own', () => {
+  expect(after([weights(0), weights(3)]).reason).toBe('serves version 3');
+  expect(after([weights(3), ok, ok, weights(3)]).reason).toBe('serves version 3');
+  expect(after([weights(3), failed, weights(4)])).toMatchObject({ state: 'SUSPECT', reason: 'no answer', version: 4 });
+});

@@ -165,6 +165,8 @@ function reported(health: ReplicaHealth, version: number): ReplicaHealth {
   const known = { ...health, version };
   if (version < health.requiredVersion)
     return stale(known, `serves version ${version}; ${health.requiredVersion} is required`);
+  if (health.state === 'HEALTHY' && version !== health.version)
+    return { ...known, reason: `serves version ${version}` };
   if (health.state !== 'RESTARTING' && health.state !== 'STALE') return known;
   if (health.failedProbes > 0)
     return { ...known, state: 'SUSPECT', reason: 'has its weights; its last probe failed', goodProbes: 0 };

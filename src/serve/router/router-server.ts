@@ -31,6 +31,7 @@ import { RemotePolicy } from './remote-policy.ts';
 import { RouterMetrics } from './router-metrics.ts';
 import { sealedSessionJson } from './sealed-session-code.ts';
 import { SessionSecrets } from './session-secrets.ts';
+import { TokenRefusals } from './token-refusals.ts';
 
 export interface RouterOptions {
   readonly id: string;
@@ -51,6 +52,8 @@ export interface RouterOptions {
   readonly firstByteTimeoutMs?: number;
   readonly stallTimeoutMs?: number;
   readonly log: ServiceLog;
+  /** Takes what the person who started the router should know. */
+  readonly say?: (sentence: string) => void;
   /** Monotone milliseconds. */
   readonly now: () => number;
   /** Seconds since 1970. */
@@ -160,7 +163,8 @@ class RouterServer implements Router {
   }
 
   async start(): Promise<void> {
-    const { host, port, controlPort, token, model, now, random } = this.#options;
+    const { host, port, controlPort, token, model, now, random, log, say = () => undefined } = this.#options;
+    const refusals = new TokenRefusals({ say, now, onEvent: (event) => log.append(event) });
     const fleet = token === undefined ? undefined : new BearerToken(token);
     requireTokenBeyondLoopback('router', host, fleet);
     if (model !== undefined) {
@@ -189,6 +193,7 @@ class RouterServer implements Router {
       token: fleet,
       health: () => this.#health(),
       routes: (app) => this.#routes(app),
+      onUnauthorized: (request) => refusals.note(request),
     });
     this.#options.log.append({ event: 'router-start', url: this.url, controlUrl: this.controlUrl });
     await this.#adoptFixed();

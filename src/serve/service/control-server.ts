@@ -21,6 +21,8 @@ export interface ControlServerOptions {
   /** 200, or 503 with the reason. */
   readonly health: () => { readonly ready: boolean; readonly reason?: string };
   readonly routes: (app: Hono) => void;
+  /** Told of each request that is refused for its token. */
+  readonly onUnauthorized?: (request: IncomingMessage) => void;
   /** Takes a request before hono, token already checked; false = not its path. For bodies of many bytes. */
   readonly raw?: (request: IncomingMessage, response: ServerResponse) => boolean;
 }
@@ -48,6 +50,7 @@ export async function startControlServer(options: ControlServerOptions): Promise
       const body = JSON.stringify(errorBody('unauthorized', `The ${service} does not know this bearer token.`));
       response.writeHead(401, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) });
       response.end(body);
+      options.onUnauthorized?.(request);
       return;
     }
     if (raw?.(request, response) !== true) void listener(request, response);
