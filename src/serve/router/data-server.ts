@@ -11,7 +11,14 @@ import { HoneError, reasonOf } from '../../domain/errors.ts';
 import { errorBody, listen } from '../service/control-server.ts';
 import { decodeGenerateRequest } from '../wire/generate-request.ts';
 import type { DecodedGenerateRequest } from '../wire/generate-request.ts';
-import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
+import {
+  AVOID_HEADER,
+  GENERATE_PATH,
+  GENERATE_STATUS,
+  MOST_AVOIDED,
+  REPLICA_HEADER,
+  REQUEST_ID_HEADER,
+} from '../wire/generate-wire.ts';
 
 import type { AnswerHeaders, AnswerReceiver, GenerateInFlight } from './generate-transport.ts';
 import type { Relay } from './relay.ts';
@@ -155,7 +162,7 @@ class DataRoutes {
     const requestId = typeof given === 'string' && REQUEST_ID.test(given) ? given : this.#options.newRequestId();
     this.active += 1;
     const receiver = new ResponseReceiver(response);
-    const inFlight = this.#options.relay.send({ requestId, body }, decoded, receiver);
+    const inFlight = this.#options.relay.send({ requestId, body, avoid: readAvoid(request) }, decoded, receiver);
     receiver.attach(inFlight);
     response.once('close', () => {
       this.active -= 1;
@@ -230,6 +237,12 @@ class ResponseReceiver implements AnswerReceiver {
   onError(): void {
     this.#response.destroy();
   }
+}
+
+/** Names that no replica has match none. */
+function readAvoid({ headers }: IncomingMessage): readonly string[] {
+  const given = headers[AVOID_HEADER];
+  return typeof given === 'string' ? given.split(',', MOST_AVOIDED).map((name) => name.trim()) : [];
 }
 
 function sendJson(response: ServerResponse, status: number, body: object): void {

@@ -13,6 +13,8 @@ export interface GenerateCall {
   readonly body: string | Buffer;
   /** What the body says, where whoever wrote it has it at hand. */
   readonly decoded?: DecodedGenerateRequest;
+  /** Replicas to leave out, as `REPLICA_HEADER` names them. */
+  readonly avoid?: readonly string[];
 }
 
 export interface AnswerHeaders {
@@ -45,6 +47,8 @@ export interface GenerateInFlight {
 }
 
 export interface GenerateTransport {
+  /** Places that choose among replicas of their own; after one that has nobody left, the next call goes to another. */
+  readonly routers: number;
   send(call: GenerateCall, receiver: AnswerReceiver): GenerateInFlight;
   /** Newest version that is known to be served, and tokens that every replica has room for; undefined until they are known. */
   known(): { readonly version: number | undefined; readonly contextLength: number | undefined };

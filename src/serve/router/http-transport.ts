@@ -10,7 +10,13 @@ import type { Dispatcher } from 'undici';
 import { z } from 'zod';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
-import { GENERATE_PATH, GENERATE_STATUS, REPLICA_HEADER, REQUEST_ID_HEADER } from '../wire/generate-wire.ts';
+import {
+  AVOID_HEADER,
+  GENERATE_PATH,
+  GENERATE_STATUS,
+  REPLICA_HEADER,
+  REQUEST_ID_HEADER,
+} from '../wire/generate-wire.ts';
 import { readRetryAfter } from './generate-transport.ts';
 import type { AnswerReceiver, GenerateCall, GenerateInFlight, GenerateTransport } from './generate-transport.ts';
 
@@ -59,7 +65,11 @@ export class HttpTransport implements GenerateTransport {
     });
   }
 
-  send({ requestId, body }: GenerateCall, receiver: AnswerReceiver): GenerateInFlight {
+  get routers(): number {
+    return this.#routers.length;
+  }
+
+  send({ requestId, body, avoid = [] }: GenerateCall, receiver: AnswerReceiver): GenerateInFlight {
     const router = this.#router;
     const stream = new AnswerStream(receiver, {
       onFailure: () => this.#leave(router),
@@ -69,7 +79,12 @@ export class HttpTransport implements GenerateTransport {
       {
         method: 'POST',
         path: router.path,
-        headers: { 'content-type': 'application/json', [REQUEST_ID_HEADER]: requestId, ...this.#authorization() },
+        headers: {
+          'content-type': 'application/json',
+          [REQUEST_ID_HEADER]: requestId,
+          ...(avoid.length === 0 ? {} : { [AVOID_HEADER]: avoid.join(', ') }),
+          ...this.#authorization(),
+        },
         body,
       },
       stream,
@@ -179,7 +194,7 @@ class AnswerStream implements Dispatcher.DispatchHandler, GenerateInFlight {
   onResponseStart(_controller: Dispatcher.DispatchController, answered: number, headers: IncomingHttpHeaders): void {
     if (this.#isOver) return;
     const status = this.#rules.statusOf(answered);
-    if (status >= 500) this.#rules.onFailure();
+    if (status >= 500 || status === GENERATE_STATUS.allAvoided) this.#rules.onFailure();
     const replica = headers[REPLICA_HEADER];
     this.#receiver.onStart(status, {
       contentType: headers['content-type'] ?? '',

@@ -7,6 +7,7 @@ import type { AnswerReceiver, GenerateCall, GenerateInFlight, GenerateTransport 
 import type { Relay } from './relay.ts';
 
 export class RelayTransport implements GenerateTransport {
+  readonly routers = 1;
   readonly #relay: Relay;
 
   constructor(relay: Relay) {

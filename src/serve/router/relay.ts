@@ -160,6 +160,8 @@ class RelayedRequest implements GenerateInFlight, AttemptListener {
   readonly #retries: RetryReason[] = [];
   /** Those that say that nobody could answer this: believed once all say so. */
   readonly #misfits = new Map<ReplicaEntry, Refusal>();
+  /** Those that whoever asks does not want, by id and boot id. */
+  readonly #avoided: ReadonlySet<string>;
   readonly #blocks: Float64Array;
   readonly #startMs: number;
   #attempt: RelayAttempt | undefined;
@@ -171,6 +173,7 @@ class RelayedRequest implements GenerateInFlight, AttemptListener {
   constructor(relay: Relay, parts: RelayedParts) {
     this.#relay = relay;
     this.#parts = parts;
+    this.#avoided = new Set(parts.call.avoid);
     this.#startMs = relay.options.now();
     this.#blocks = hashBlocks(parts.request.tokens);
   }
@@ -298,14 +301,22 @@ class RelayedRequest implements GenerateInFlight, AttemptListener {
   /** What is answered when no replica is left: for good only where every one that serves says that it is for good. */
   #lastWord(message: string): Refusal {
     const unauthorized: string[] = [];
+    const avoided: string[] = [];
     let isForGood = true;
     for (const entry of this.#relay.options.registry.entries()) {
       if (!isServing(entry) || this.#misfits.has(entry)) continue;
-      if (entry.breaker.condemned?.kind === 'unauthorized') unauthorized.push(entry.id);
+      if (this.#avoids(entry)) avoided.push(entry.id);
+      else if (entry.breaker.condemned?.kind === 'unauthorized') unauthorized.push(entry.id);
       else isForGood = false;
     }
     const [answer] = this.#misfits.values();
     if (isForGood && answer !== undefined) return answer;
+    if (isForGood && avoided.length > 0)
+      return refusal(
+        GENERATE_STATUS.allAvoided,
+        'all_avoided',
+        `All replicas that serve are left out, as the request asks: ${avoided.join(', ')}.`,
+      );
     if (!isForGood || unauthorized.length === 0) return refusal(GENERATE_STATUS.unavailable, 'no_replica', message);
     const names = unauthorized.join(', ');
     return refusal(GENERATE_STATUS.unauthorized, 'unauthorized', `No replica takes the router’s token: ${names}.`);
@@ -335,6 +346,10 @@ class RelayedRequest implements GenerateInFlight, AttemptListener {
     });
   }
 
+  #avoids({ description: { id, bootId } }: ReplicaEntry): boolean {
+    return this.#avoided.size > 0 && this.#avoided.has(`${id}/${bootId}`);
+  }
+
   *#candidates(nowMs: number): Generator<RouteCandidate> {
     const { registry, mostWaiting = 64 } = this.#relay.options;
     for (const entry of registry.entries()) {
@@ -342,7 +357,7 @@ class RelayedRequest implements GenerateInFlight, AttemptListener {
       yield {
         id,
         health: entry.health.state,
-        isOpen: state === 'serving' && entry.breaker.allows(nowMs),
+        isOpen: state === 'serving' && entry.breaker.allows(nowMs) && !this.#avoids(entry),
         version,
         load: entry.load,
         slots,

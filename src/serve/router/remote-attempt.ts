@@ -21,6 +21,10 @@ export type AttemptEnd =
   | { readonly kind: 'aborted' }
   /** Something failed on the way: another try may do better. */
   | { readonly kind: 'cut'; readonly error: HoneError }
+  /** The replica is set up wrong: another one may do better. */
+  | { readonly kind: 'unfit'; readonly error: HoneError }
+  /** The router has none but those that are left out. */
+  | { readonly kind: 'exhausted'; readonly error: HoneError }
   /** Nobody can answer yet: a later try may do better. */
   | { readonly kind: 'not-yet'; readonly error: HoneError; readonly retryAfterMs: number | undefined }
   /** No try would do better. */
@@ -45,6 +49,8 @@ export interface AttemptParts {
   readonly request: GenerateRequest;
   readonly reply: RecordedReply;
   readonly requestId: string;
+  /** Replicas to leave out. */
+  readonly avoid: readonly string[];
   readonly untilMs: number;
   readonly onStart: (replica: string | undefined) => void;
 }
@@ -71,7 +77,7 @@ export class RemoteAttempt implements AnswerReceiver {
   }
 
   async run(): Promise<AttemptEnd> {
-    const { transport, options, request, reply, requestId, untilMs } = this.#parts;
+    const { transport, options, request, reply, requestId, avoid, untilMs } = this.#parts;
     const { tokens, sampling, seed, drawnBefore = 0, minVersion, exactVersion, session, signal } = request;
     const decoded: DecodedGenerateRequest = {
       tokens: reply.after(tokens),
@@ -96,7 +102,7 @@ export class RemoteAttempt implements AnswerReceiver {
     try {
       return await new Promise<AttemptEnd>((resolve) => {
         this.#settle = resolve;
-        this.#inFlight = transport.send({ requestId, body, decoded }, this);
+        this.#inFlight = transport.send({ requestId, body, decoded, avoid }, this);
       });
     } finally {
       clearTimeout(overdue);
@@ -176,6 +182,17 @@ export class RemoteAttempt implements AnswerReceiver {
   #readError(code: string, message: string): AttemptEnd {
     if (code === 'context-too-small' || code === 'invalid-config')
       return { kind: 'refused', error: new HoneError(code, message) };
+    if (code === 'store-denied' || code === 'unauthorized')
+      return {
+        kind: 'unfit',
+        error: new HoneError(
+          code,
+          `The weight store refuses the replica ${this.replica ?? 'that answered'}: ${message}`,
+          {
+            cure: 'Give the replicas credentials that may write into the store, and start them again.',
+          },
+        ),
+      };
     return { kind: 'cut', error: new HoneError('engine-failed', `A replica could not go on: ${message}`) };
   }
 
@@ -208,6 +225,8 @@ export class RemoteAttempt implements AnswerReceiver {
         if (exactVersion !== undefined && served > exactVersion) return { kind: 'refused', error };
         return { kind: 'not-yet', error, retryAfterMs: undefined };
       }
+      case GENERATE_STATUS.allAvoided:
+        return { kind: 'exhausted', error: refused('no-replica', 'Start replicas that can answer.') };
       case GENERATE_STATUS.busy:
       case GENERATE_STATUS.unavailable:
         return {

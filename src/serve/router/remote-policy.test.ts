@@ -126,6 +126,47 @@ describe('what a client must know', () => {
     });
   });
 
+  test('a replica whose store refuses it is left out for the rest of the reply and for those after it', async () => {
+    await using fleet = await startFleet({ replicas: two });
+    const [a, b] = fleet.replicas as [StandInReplica, StandInReplica];
+    const policy = fleet.policy();
+    const counts = (): number[] => [a.requests.length, b.requests.length];
+    const deny = (replica: StandInReplica): unknown =>
+      replica.faults.push(
+        ...Array.from({ length: 100 }, () => ({ kind: 'error', atToken: 3, code: 'store-denied' }) as const),
+      );
+    await policy.generate(requestOf(1, { session: 'one' }));
+    // The session is at home there.
+    const [home, other] = a.requests.length === 1 ? [a, b] : [b, a];
+    deny(home);
+    const plain = requestOf(2, { session: 'one' });
+    expect(await policy.generate(plain)).toEqual(other.expected(decodedOf(plain)));
+    for (let number = 3; number < 9; number++) await policy.generate(requestOf(number, { session: `s${number}` }));
+    expect([home.requests.length, other.requests.length]).toEqual([2, 7]);
+    // What others met is hearsay: it is asked itself before the reply ends.
+    deny(other);
+    const before = counts();
+    await expect(policy.generate(requestOf(9))).rejects.toMatchObject({
+      code: 'store-denied',
+      message: expect.stringMatching(/refuses the replica [ab]\/boot-1: told to fail/),
+    });
+    expect(counts()).toEqual(before.map((count) => count + 1));
+    // Another boot is another replica.
+    home.faults.length = 0;
+    home.bootId = 'boot-2';
+    await fetch(`${fleet.router.controlUrl}/replicas`, { method: 'POST', body: JSON.stringify(home.describe()) });
+    expect((await policy.generate(requestOf(9))).tokens).toHaveLength(24);
+  });
+
+  test('a fleet whose replicas are all refused leaves the reply to the next router’s', async () => {
+    await using refused = await startFleet({ replicas: [{ id: 'a' }] });
+    await using fleet = await startFleet({ replicas: [{ id: 'b' }] });
+    refused.replicas[0]?.faults.push({ kind: 'error', atToken: 3, code: 'unauthorized' });
+    const reply = await fleet.policy({ routers: [refused.router.url, fleet.router.url] }).generate(requestOf(1));
+    expect(reply).toEqual(fleet.replicas[0]?.expected(decodedOf(requestOf(1))));
+    expect(refused.replicas[0]?.requests).toHaveLength(1);
+  });
+
   test('an abort stops the replica and gives what was drawn', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));

@@ -13,6 +13,7 @@ import type { GenerateTransport } from './generate-transport.ts';
 import { RecordedReply } from './recorded-reply.ts';
 import { RemoteAttempt } from './remote-attempt.ts';
 import type { AttemptEnd } from './remote-attempt.ts';
+import { UnfitReplicas } from './unfit-replicas.ts';
 
 export interface RemotePolicyOptions {
   /** Monotone milliseconds. */
@@ -64,6 +65,7 @@ const UNKNOWN_CONTEXT = 0x7fffffff;
 export class RemotePolicy implements Policy {
   readonly #transport: GenerateTransport;
   readonly #options: RemotePolicyOptions;
+  readonly #unfit: UnfitReplicas;
   readonly #closing = new AbortController();
   #version = 0;
   #contextLength = UNKNOWN_CONTEXT;
@@ -72,6 +74,7 @@ export class RemotePolicy implements Policy {
   constructor(transport: GenerateTransport, options: RemotePolicyOptions) {
     this.#transport = transport;
     this.#options = options;
+    this.#unfit = new UnfitReplicas(options.now);
   }
 
   /** Waits until somebody tells version and context. Rejects with `no-replica` when the time is over before. */
@@ -123,6 +126,7 @@ export class RemotePolicy implements Policy {
     const reply = new RecordedReply(sampling, request.onToken, { isKeptApart });
     const name = this.#options.newRequestId();
     const untilMs = now() + deadlineMs;
+    const avoids = this.#unfit.forReply();
     let fruitless = 0;
     let waits = 0;
     let before: { readonly replica: string | undefined; readonly error: HoneError } | undefined;
@@ -134,6 +138,7 @@ export class RemotePolicy implements Policy {
         request,
         reply,
         requestId: `${name}.${number}`,
+        avoid: avoids.names(),
         untilMs,
         onStart: (to) => {
           if (before === undefined || reply.length === 0) return;
@@ -160,7 +165,14 @@ export class RemotePolicy implements Policy {
       if (finish !== undefined) return reply.toGeneration(finish);
       if (reply.length > length) fruitless = waits = 0;
       let delayMs: number;
-      if (end.kind === 'cut') {
+      if (end.kind === 'unfit' && attempt.replica !== undefined) avoids.add(attempt.replica, end.error);
+      if (end.kind === 'exhausted') {
+        const final = avoids.exhausted(this.#transport.routers);
+        if (final !== undefined) throw final;
+        fruitless += 1;
+        if (fruitless >= mostAttempts) throw gaveUp(end.error, `${fruitless} tries`, reply.length);
+        delayMs = 0;
+      } else if (end.kind === 'cut' || end.kind === 'unfit') {
         before = { replica: attempt.replica, error: end.error };
         fruitless += 1;
         if (fruitless >= mostAttempts) throw gaveUp(end.error, `${fruitless} tries`, reply.length);

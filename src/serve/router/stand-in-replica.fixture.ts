@@ -26,7 +26,8 @@ export type Fault =
   | { readonly kind: 'cut'; readonly atByte: number }
   /** Nothing more comes, and the connection stays. */
   | { readonly kind: 'hang'; readonly atToken: number }
-  | { readonly kind: 'error'; readonly atToken: number }
+  /** `code`: engine-failed if left out. */
+  | { readonly kind: 'error'; readonly atToken: number; readonly code?: string }
   | { readonly kind: 'refuse'; readonly status: number; readonly type: string; readonly served?: number }
   /** Another version from this token on: the weights moved, or the replica lies when it is lower. */
   | { readonly kind: 'version'; readonly atToken: number; readonly version: number }
@@ -258,7 +259,9 @@ export class StandInReplica {
         if (fault?.kind === 'die') response.destroy();
         if (response.destroyed) return;
         if (fault?.kind === 'error') {
-          await write(this.#writer.last({ type: 'error', code: 'engine-failed', message: 'told to fail' }));
+          await write(
+            this.#writer.last({ type: 'error', code: fault.code ?? 'engine-failed', message: 'told to fail' }),
+          );
           response.end();
           return;
         }
