@@ -45,7 +45,9 @@ export async function prune(store: WeightStore, options: PruneOptions): Promise<
   const leases = await readReplicaLeases(store, { nowMs, ...call });
   if (latest === undefined)
     return { kept: [], removed: [], removedSideData: [], latest, leases, removedObjects: 0, removedBytes: 0 };
-  const plan = planPrune({ listing: await listVersions(store, call), latest, leases, keep, nowMs });
+  // A key that a killed writer took is in no other list, so it would stay for ever.
+  const listing = await listVersions(store, { ...call, withClaims: true });
+  const plan = planPrune({ listing, latest, leases, keep, nowMs });
   const total = plan.removed.reduce((sum, { objects }) => sum + objects.length, 0) + plan.removedSideData.length;
   const bytes =
     plan.removed.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) +

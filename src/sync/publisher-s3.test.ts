@@ -14,6 +14,7 @@ import { bytesOf, publisherOptions, weightsOf } from './publishing-process.fixtu
 import { readReplicaLeases, writeReplicaLease } from './replica-leases.ts';
 import { restoreVersion, withCache } from './restore-version.ts';
 import { SideDataStore } from './side-data.ts';
+import { CLAIM_BODY } from './store/s3-stored-object.ts';
 import { openWeightStore } from './store/open-weight-store.ts';
 import { missingRadosgw, startRadosgw, type Radosgw } from './store/radosgw.fixture.ts';
 import type { WeightStore } from './store/weight-store.ts';
@@ -86,6 +87,49 @@ describe.skipIf(missing !== undefined)('on S3', () => {
     await publish(resumed);
     expect((await prune(store, { keep: 1, nowMs: 2000 })).kept).toMatchObject([{ directory: 'run/weight_v000008' }]);
     await expectVisible(store, 1, 8);
+  });
+
+  /** A writer that is killed once it has claimed the key for its parts. */
+  async function claim(store: WeightStore, key: string): Promise<void> {
+    const bytes = new Uint8Array((16 << 20) + 1);
+    const death = new AbortController();
+    let passes = 0;
+    const body = {
+      sizeBytes: bytes.byteLength,
+      chunks: function* (): Generator<Uint8Array> {
+        if (++passes === 2) death.abort(new Error('killed')); // The first pass takes the checksum.
+        yield bytes;
+      },
+    };
+    await expect(store.putObject(key, body, { signal: death.signal })).rejects.toThrow('killed');
+  }
+
+  it('the keys that killed writers claimed are freed, by the publisher and by pruning, unless an upload may go on', async () => {
+    const store = await openStore(server.location(`run-${randomUUID()}`));
+    const claims = async (): Promise<string[]> => {
+      const all = await store.list('', { withClaims: true });
+      return all.flatMap(({ key, sizeBytes }) => (sizeBytes === CLAIM_BODY.byteLength ? [key] : []));
+    };
+    const publisher = await open(store);
+    const file = 'model-00001-of-00001.safetensors';
+    await claim(store, `run/weight_v000001/${file}`);
+    expect((await publish(publisher)).identity).toMatchObject({ version: 1, attempt: 1 });
+    expect(await claims()).toEqual([]);
+    await publish(publisher);
+    const [forked, past, ahead] = ['fork/weight_v000001', 'run/weight_v000001-r7', 'run/weight_v000003'].map(
+      (directory) => `${directory}/${file}`,
+    );
+    for (const key of [forked, past, ahead]) await claim(store, key ?? '');
+    expect(await claims()).toEqual([forked, past, ahead]);
+    expect((await store.list('')).some(({ key }) => [forked, past, ahead].includes(key))).toBe(false);
+    const nowMs = Date.now();
+    expect((await prune(store, { keep: 2, nowMs })).removed).toMatchObject([
+      { directory: 'run/weight_v000001-r7', reason: 'unfinished', sizeBytes: CLAIM_BODY.byteLength },
+    ]);
+    expect(await claims()).toEqual([forked, ahead]);
+    await prune(store, { keep: 2, nowMs: nowMs + 2 * 86_400_000 });
+    expect(await claims()).toEqual([ahead]);
+    await expectVisible(store, 1, 2);
   });
 
   it('of two publishers one wins, round after round', async () => {

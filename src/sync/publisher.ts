@@ -392,7 +392,7 @@ export class Publisher implements AsyncDisposable {
     try {
       // The index first: who sees none sees no version.
       await this.#store.remove(`${directory}/${INDEX_FILE}`, { signal });
-      for (const { key } of await this.#store.list(`${directory}/`, { signal }))
+      for (const { key } of await this.#store.list(`${directory}/`, { signal, withClaims: true }))
         await this.#store.remove(key, { signal });
     } catch (error) {
       // Whether the version is visible is decided already.

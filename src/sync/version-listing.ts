@@ -5,7 +5,7 @@
  */
 import { HoneError } from '../domain/errors.ts';
 import { forEachBounded } from './bounded-work.ts';
-import type { CallOptions, StoredObject, WeightStore } from './store/weight-store.ts';
+import type { CallOptions, ListOptions, StoredObject, WeightStore } from './store/weight-store.ts';
 import { readIndexBytes } from './version-chain.ts';
 import {
   formatIdentity,
@@ -42,7 +42,8 @@ export interface StoreListing {
   readonly others: readonly StoredObject[];
 }
 
-export async function listVersions(store: WeightStore, options: CallOptions = {}): Promise<StoreListing> {
+/** With claims a directory in which there is nothing else counts as an upload that is not finished. */
+export async function listVersions(store: WeightStore, options: ListOptions = {}): Promise<StoreListing> {
   const directories = new Map<string, { identity: VersionIdentity; objects: StoredObject[] }>();
   const others: StoredObject[] = [];
   for (const object of await store.list('', options)) {

@@ -30,6 +30,7 @@ import {
   isStoreKey,
   type ByteRange,
   type CallOptions,
+  type ListOptions,
   type ObjectBody,
   type Pointer,
   type StoredObject,
@@ -120,13 +121,13 @@ export class S3Store implements WeightStore, Disposable {
     checkStoreKey(key);
   }
 
-  async list(prefix: string, options: CallOptions = {}): Promise<StoredObject[]> {
+  async list(prefix: string, { withClaims = false, ...options }: ListOptions = {}): Promise<StoredObject[]> {
     checkPrefix(prefix);
     const objects: StoredObject[] = [];
     for (const object of await this.#listPaths(this.#path(prefix), options)) {
       if (!isStoreKey(object.key)) continue;
-      if (object.sizeBytes === CLAIM_BODY.byteLength && (await this.statObject(object.key, options)) === undefined)
-        continue;
+      const mayBeClaim = !withClaims && object.sizeBytes === CLAIM_BODY.byteLength;
+      if (mayBeClaim && (await this.statObject(object.key, options)) === undefined) continue;
       objects.push(object);
     }
     return objects;

@@ -31,6 +31,14 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
+export interface ListOptions extends CallOptions {
+  /**
+   * Also keys that a writer took for an object whose bytes never came, or are on their way: for whoever clears away what can no
+   * longer become visible. `remove` frees them. A store whose writers take no keys ahead has none.
+   */
+  readonly withClaims?: boolean;
+}
+
 /** What reading a version needs; a cluster's relay offers this much as well. */
 export interface ObjectSource {
   /**
@@ -67,7 +75,7 @@ export interface WeightStore extends ObjectSource {
    */
   putObject(key: string, body: ObjectBody, options?: CallOptions): Promise<'created' | 'identical' | 'different'>;
   /** Every object whose key starts with the prefix, by ascending key. Pointers are not objects. */
-  list(prefix: string, options?: CallOptions): Promise<StoredObject[]>;
+  list(prefix: string, options?: ListOptions): Promise<StoredObject[]>;
   /** Removes one object; a free key is fine. */
   remove(key: string, options?: CallOptions): Promise<void>;
   /** Names of all pointers that start with the prefix, ascending. */
