@@ -15,6 +15,8 @@ import { parameterShapes, parseModelConfig } from '../src/model/config.ts';
 import { createEngine } from '../src/model/engine.ts';
 import { Sampler, type SampledGeneration } from '../src/model/sampler.ts';
 import { placesOf, promptOf, samplingOf, SMALL_CONFIG, smallWeights } from '../src/serve/small-replica.fixture.ts';
+import { BearerToken } from '../src/serve/service/bearer-token.ts';
+import { startControlServer } from '../src/serve/service/control-server.ts';
 import { decodeTokensEvent, EventReader } from '../src/serve/wire/event-reader.ts';
 import { encodeGenerateRequest } from '../src/serve/wire/generate-request.ts';
 import { CodecPool } from '../src/sync/delta/codec-pool.ts';
@@ -25,6 +27,8 @@ import { readModelFolder, writeModelFolder } from '../src/tensor/hugging-face-fo
 
 const LAUNCHER = fileURLToPath(new URL('../bin/hone.js', import.meta.url));
 const RUN = 'run';
+/** Without a token that the tests may have been started with. */
+const ENVIRONMENT = { ...process.env, HONE_TOKEN: '' };
 const BIND_MS = 60_000;
 const STREAMS = 8;
 const REPLY_TOKENS = 1000;
@@ -47,6 +51,7 @@ class Replica {
     this.#events = events;
     this.child = spawn(process.execPath, [LAUNCHER, 'serve', 'replica', ...args, '--json', '--events', events], {
       stdio: ['ignore', 'pipe', 'pipe'],
+      env: ENVIRONMENT,
     });
     this.child.stdout?.setEncoding('utf8').on('data', (text: string) => (this.stdout += text));
     this.child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.stderr += text));
@@ -355,6 +360,78 @@ describe('hone serve replica', () => {
     await replica.ready();
     expect((await ask(url, { tokens: promptOf(4), sampling: samplingOf(2), seed: 1 })).versions).toEqual([1, 1]);
   }, 120_000);
+
+  test('says once what it cannot follow and what would help, that it is over, and then each version', async () => {
+    await using codec = await CodecPool.start({ threads: 1 });
+    await using publisher = await openPublisher(codec);
+    await publisher.publish(placesOf(weightsAt(1)));
+    const wrong = start('wrong', ...withStore(), '--run', 'runn');
+    const right = start('right', ...withStore(), '--run', RUN);
+    const { controlUrl } = await right.ready();
+    await expect.poll(() => wrong.stderr, { timeout: BIND_MS }).toContain('belongs to run');
+    expect(wrong.stderr).toMatch(
+      /hone: replica wrong: The weight store now belongs to run run, this replica follows runn\. Start it with --run run/u,
+    );
+    const [, wrongUrl = ''] = /control on (\S+);/u.exec(wrong.stderr) ?? [];
+    const problems = async (url: string): Promise<object[]> =>
+      // The page's own form.
+      ((await (await fetch(`${url}/status`)).json()) as { problems: object[] }).problems;
+    expect(await problems(wrongUrl)).toMatchObject([{ about: 'weights', problem: expect.stringContaining('runn') }]);
+
+    // It stands still until the version is damaged, whenever it would have looked.
+    right.child.kill('SIGSTOP');
+    await publisher.publish(placesOf(weightsAt(2)));
+    const [file] = (await store.list(`${RUN}/weight_v000002/`)).filter(({ key }) => key.endsWith('.safetensors'));
+    const path = store.localPath(file?.key ?? '') ?? '';
+    const good = readFileSync(path);
+    writeFileSync(path, good.subarray(0, 200));
+    right.child.kill('SIGCONT');
+    const retries = (): number => right.events().filter(({ event }) => event === 'sync-retry').length;
+    await expect.poll(retries, { timeout: BIND_MS }).toBeGreaterThan(2);
+    expect(await problems(controlUrl)).toMatchObject([{ about: 'weights' }]);
+    writeFileSync(path, good);
+    await expect.poll(() => right.stderr, { timeout: BIND_MS }).toContain('serves version 2');
+    expect(await problems(controlUrl)).toEqual([]);
+    const lines = right.stderr.trimEnd().split('\n').slice(1);
+    const costs = String.raw`\([\d.]+ (B|KiB|MiB) fetched, \d+ ms; paused [\d.]+ ms\)`;
+    expect(lines).toEqual([
+      expect.stringMatching(new RegExp(`^hone: replica right serves version 1 ${costs}$`, 'u')),
+      expect.stringMatching(/^hone: replica right: \S.*weight_v000002/u),
+      'hone: replica right: It follows the weights again.',
+      expect.stringMatching(new RegExp(`^hone: replica right serves version 2 ${costs}$`, 'u')),
+    ]);
+    right.child.kill('SIGINT');
+    expect(await right.ended()).toBe(0);
+    expect(right.stderr).toMatch(/ends when what it samples has ended, in at most 30 s; press Ctrl-C again/u);
+    // Standard output is the one line of --json.
+    expect(right.stdout.split('\n')).toHaveLength(2);
+  }, 120_000);
+
+  test('says who does not let it in: a router and a controller with a token of their own, and that it follows nothing', async () => {
+    const token = new BearerToken('the token of the fleet');
+    const closed = { host: '127.0.0.1', port: 0, token, health: () => ({ ready: true }), routes: () => undefined };
+    await using router = await startControlServer({ ...closed, service: 'router' });
+    await using controller = await startControlServer({ ...closed, service: 'controller' });
+    const alone = start('alone', '--router', router.url);
+    const member = start('member', '--controller', controller.url, '--cache-gib', '0.5');
+    await expect.poll(() => alone.stderr, { timeout: BIND_MS }).toContain('token');
+    expect(alone.stderr).toMatch(/follows nothing, and serves the model as it is, version 0, for good/u);
+    expect(alone.stderr).toContain(
+      `The router ${router.url} lets in only who has its token, and none is given here. Set HONE_TOKEN`,
+    );
+    await expect.poll(() => member.stderr, { timeout: BIND_MS }).toContain('token');
+    expect(member.stderr).toContain(
+      `The cluster controller ${controller.url} lets in only who has its token, and none is given here. Set HONE_TOKEN`,
+    );
+    // Some tries later it has said no more.
+    await expect
+      .poll(() => member.events().filter(({ event }) => event === 'sync-retry').length, { timeout: BIND_MS })
+      .toBeGreaterThan(3);
+    expect(member.stderr.trimEnd().split('\n')).toHaveLength(2);
+    const bound = start('bound', '--controller', controller.url, '--cache-gib', '0');
+    expect(await bound.ended()).toBe(1);
+    expect(bound.stderr).toContain('--cache-gib is 0, not a number above 0');
+  }, 60_000);
 
   test('does not tell routers or peers an address that stands for every one', async () => {
     for (const host of ['0.0.0.0', '::']) {
