@@ -12,6 +12,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { noise, publishBytes, sha256, until } from '../src/serve/cluster.fixture.ts';
 import { startLink, type Link } from '../src/serve/link.fixture.ts';
 import { FileStore } from '../src/sync/store/file-store.ts';
+import { LATEST_POINTER } from '../src/sync/version-directory.ts';
 import { runHone } from './hone-process.fixture.ts';
 
 const MIB = 2 ** 20;
@@ -29,11 +30,12 @@ interface Told {
 class Process {
   readonly child: ChildProcessWithoutNullStreams;
   readonly told: Told[] = [];
+  stderr = '';
   readonly ended: Promise<unknown>;
 
   constructor(args: readonly string[], environment: NodeJS.ProcessEnv = process.env) {
     this.child = spawn(process.execPath, args, { stdio: 'pipe', env: environment });
-    this.child.stderr.resume();
+    this.child.stderr.setEncoding('utf8').on('data', (text: string) => (this.stderr += text));
     this.child.stdin.on('error', () => undefined);
     createInterface(this.child.stdout).on('line', (line) => this.told.push(JSON.parse(line) as Told)); // Its own lines.
     this.ended = once(this.child, 'close');
@@ -148,6 +150,51 @@ describe('hone serve controller', () => {
     expect(await controller.ended).toEqual([0, null]);
     await member.hears('controller-lost');
     expect(member.child.exitCode).toBe(null);
+  });
+
+  it('says what its store lacks, each thing once and its end, shows it, and says that it ends', async () => {
+    const { process: controller, url } = await startController('0');
+    const look = async (): Promise<void> => void (await fetch(`${url}/wake`, { method: 'POST' }));
+    // The page's own form.
+    const problems = async (): Promise<object[]> =>
+      ((await (await fetch(`${url}/status`)).json()) as { problems: object[] }).problems;
+    const lines = (): string[] =>
+      controller.stderr
+        .trimEnd()
+        .split('\n')
+        .map((line) => line.replace('hone: controller of cluster west', '').trim());
+    const says = (text: string): Promise<void> => until(() => controller.stderr.includes(text), 60_000);
+    await says('Nothing is published');
+    await publishBytes(store, { runId: 'run', version: 1 }, noise(1, 1000));
+    await look();
+    await says('is the first');
+    const right = await store.readPointer(LATEST_POINTER);
+    const wrong = 'other/weight_v000001';
+    expect(await store.compareAndSwapPointer(LATEST_POINTER, right?.tag, wrong)).toBe('swapped');
+    const polls = async (): Promise<number> => {
+      const text = await (await fetch(`${url}/metrics`)).text();
+      return Number(/hone_controller_polls_total (\d+)/u.exec(text)?.[1]);
+    };
+    // Several looks at the same pointer are one line.
+    for (let before = await polls(), last = before; last < before + 3; last = await polls()) await look();
+    await says('belongs to run other');
+    expect(await problems()).toMatchObject([{ about: 'pointer', problem: expect.stringContaining('--run other') }]);
+    const refused = await store.readPointer(LATEST_POINTER);
+    await store.compareAndSwapPointer(LATEST_POINTER, refused?.tag, right?.value ?? '');
+    await look();
+    await says('follows the pointer');
+    expect(await problems()).toEqual([]);
+    await controller.kill('SIGINT');
+    expect(controller.child.exitCode).toBe(0);
+    expect(lines()).toEqual([
+      `listens on ${url} and follows ${store.location}`,
+      `: Nothing is published in ${store.location} yet.`,
+      ': run/weight_v000001 is the first that is published.',
+      ': The weight store now belongs to run other, this cluster follows run. Start the controller with --run other to follow it.',
+      `: It follows the pointer of ${store.location} again.`,
+      'ends; its replicas go on with what they have',
+    ]);
+    expect((await events()).map(({ event }) => event)).toEqual(expect.arrayContaining(['problem-met', 'problem-over']));
   });
 
   it('refuses, in one sentence with the cure, a cache that is in use, a bad fan-out and a host that others reach without a token', async () => {

@@ -55,6 +55,9 @@ export class ControllerProblems {
         this.#problems.over(VERSION, `It has ${event.version} whole now.`);
         return;
       case 'version-seen':
+        if (this.#isEmptySaid) say(`${event.version} is the first that is published.`);
+        this.#isEmptySaid = false;
+        return;
       case 'object-fetched':
       case 'chunk-damaged':
       case 'member-joined':

@@ -112,6 +112,9 @@ test('a controller goes on saying that a pointer is refused until the store name
   const { options, said } = listen();
   const problems = new ControllerProblems({ ...options, location: './store' });
   problems.note({ event: 'store-answered', pointer: null });
+  problems.note({ event: 'store-answered', pointer: null });
+  problems.note({ event: 'version-seen', version: 'own/weight_v000001', publishedMs: undefined });
+  problems.note({ event: 'version-seen', version: 'own/weight_v000002', publishedMs: undefined });
   problems.note({ event: 'version-refused', pointer: 'other/weight_v000001', reason: 'It is of another run.' });
   problems.note({ event: 'store-answered', pointer: 'other/weight_v000001' });
   problems.note({ event: 'store-retry', what: 'latest', reason: 'Gone.', cure: 'Mount it.' });
@@ -120,6 +123,7 @@ test('a controller goes on saying that a pointer is refused until the store name
   problems.note({ event: 'store-answered', pointer: 'own/weight_v000001' });
   expect(said).toEqual([
     'Nothing is published in ./store yet.',
+    'own/weight_v000001 is the first that is published.',
     'It is of another run.',
     'Gone. Mount it.',
     'It reads ./store again.',
