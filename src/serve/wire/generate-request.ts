@@ -29,7 +29,7 @@ const MAX_INT32 = 0x7fffffff;
 const VERSION = z.int().min(0);
 
 const SCHEMA = z.strictObject({
-  tokens: z.string(),
+  tokens: z.string('must be a string: base64 of int32, little-endian'),
   sampling: z.strictObject({
     temperature: z.number().min(0).max(1e6),
     topK: z.int().min(0).max(MAX_INT32),
@@ -112,6 +112,6 @@ function parse(text: string): unknown {
 
 function refused(sentence: string): HoneError {
   return new HoneError('invalid-config', sentence, {
-    cure: 'Send tokens, sampling and seed as the wire of POST /generate has them.',
+    cure: 'Send tokens, sampling and seed in the wire format of src/serve/wire/generate-wire.ts, which docs/clusters.md points to.',
   });
 }
