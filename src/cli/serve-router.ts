@@ -55,10 +55,7 @@ export async function serveRouter(options: Record<string, unknown>): Promise<voi
     const { url, controlUrl } = router;
     if (options['json'] === true)
       process.stdout.write(`${JSON.stringify({ service: 'router', id, url, controlUrl })}\n`);
-    else
-      process.stdout.write(
-        `hone: router ${id} answers at ${url}; replicas register and operators look at ${controlUrl} (/status, /metrics)\n`,
-      );
+    say(` answers at ${url}; replicas register and operators look at ${controlUrl} (/status, /metrics)`);
     const again = await stopped;
     say(` ends when what it relays has ended, in at most ${DRAIN_MS / 1000} s${again}`);
     await router.drain({ deadlineMs: DRAIN_MS });

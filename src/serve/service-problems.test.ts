@@ -39,8 +39,15 @@ describe('problems of a service', () => {
     expect(said.slice(2)).toEqual(['It is back.']);
     expect(events.at(-1)).toEqual({ event: 'problem-over', about: 'store', lastedMs: 70 });
     expect(problems.list()).toEqual([]);
+    // Back at once it is shown, and said only when some time has passed; then its end is as well.
     problems.meet('store', unavailable('No disk'));
-    expect(said.slice(3)).toEqual(['No disk. Look.']);
+    expect(problems.list()).toHaveLength(1);
+    problems.over('store', 'It is back.');
+    expect(said.slice(3)).toEqual([]);
+    clock.ms = 10_000;
+    problems.meet('store', unavailable('No disk'));
+    problems.over('store', 'It is back.');
+    expect(said.slice(3)).toEqual(['No disk. Look.', 'It is back.']);
   });
 
   test('one that passes within its grace is shown and not said, nor is its end', () => {

@@ -37,11 +37,16 @@ interface Trouble {
 
 /** Distinct sentences about one thing until it is over. */
 const MOST_SAID = 8;
+/** A problem that comes and goes is said no more often. */
+const AGAIN_MS = 10_000;
+const MOST_REMEMBERED = 100;
 
 export class ServiceProblems {
   readonly #options: ServiceProblemsOptions;
   readonly #troubles = new Map<string, Trouble>();
   readonly #remarks = new Set<string>();
+  /** When each sentence was said last. */
+  readonly #saidMs = new Map<string, number>();
 
   constructor(options: ServiceProblemsOptions) {
     this.#options = options;
@@ -60,6 +65,10 @@ export class ServiceProblems {
     trouble.problem = problem;
     this.#troubles.set(about, trouble);
     if (now() - trouble.startedMs < graceMs || trouble.said.has(problem) || trouble.said.size >= MOST_SAID) return;
+    const sentence = `${about}: ${problem}`;
+    if (now() - (this.#saidMs.get(sentence) ?? -Infinity) < AGAIN_MS) return;
+    if (this.#saidMs.size >= MOST_REMEMBERED) this.#saidMs.clear();
+    this.#saidMs.set(sentence, now());
     trouble.said.add(problem);
     onEvent({ event: 'problem-met', about, problem });
     say(problem);
@@ -79,7 +88,7 @@ export class ServiceProblems {
   remark(about: string, error: unknown): void {
     const problem = sentenceOf(error);
     const remark = `${about}: ${problem}`;
-    if (this.#remarks.has(remark) || this.#remarks.size >= 100) return;
+    if (this.#remarks.has(remark) || this.#remarks.size >= MOST_REMEMBERED) return;
     this.#remarks.add(remark);
     this.#options.onEvent({ event: 'problem-met', about, problem });
     this.#options.say(problem);
