@@ -158,7 +158,11 @@ describe.concurrent('hone weights', () => {
     expect(await json('show', 'configured/tiny', '4')).toMatchObject({ directory: 'tiny/weight_v000004' });
     configure('{"name":"tiny","weights":{"store":"./elsewhere"}}');
     expect(await refusal('ls', 'configured/tiny')).toMatch(
-      /The run configured\/tiny publishes to \.\/elsewhere, which is not there: \S+elsewhere is no folder\. Call hone from the folder/u,
+      /The run configured\/tiny publishes to \.\/elsewhere, which is not a folder of \S+\. Call hone from the folder/u,
+    );
+    configure('{"name":"tiny","weights":{"store":"/nowhere/store"}}');
+    expect(await refusal('ls', 'configured/tiny')).toMatch(
+      /\/nowhere\/store, which is not a folder\. Bring the store/u,
     );
     configure('{"name":"tiny","weights":{"store":"s3:/bucket"}}');
     expect(await refusal('ls', 'configured/tiny')).toMatch(/s3:\/bucket names no bucket/u);

@@ -1,6 +1,6 @@
 /** What the `hone weights` commands share: the store that a person names, the version they mean, sizes in units. */
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import { join, relative, resolve } from 'node:path';
+import { isAbsolute, join, resolve } from 'node:path';
 
 import { z } from 'zod';
 
@@ -37,9 +37,11 @@ export async function openNamedStore(name: string, { isReader }: { isReader: boo
   if (!isUrl(configured) && !isFolder(configured))
     throw new HoneError(
       'invalid-config',
-      `The run ${name} publishes to ${configured}, which is not there: ${resolve(configured)} is no folder.`,
+      `The run ${name} publishes to ${configured}, which is not a folder${isAbsolute(configured) ? '' : ` of ${resolve('.')}`}.`,
       {
-        cure: `Call hone from the folder that the run was started in, or name its store instead of ${relative('.', name) || '.'}.`,
+        cure: isAbsolute(configured)
+          ? 'Bring the store back to that place, or name it where it is.'
+          : 'Call hone from the folder that the run was started in, or name the store where it is.',
       },
     );
   return openWeightStore(configured, options);
