@@ -1,7 +1,7 @@
 /** Replicas as processes: versions published and committed while they sample, checked token by token; kills, faults and the end. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,6 +14,7 @@ import type { Sampling } from '../src/domain/policy.ts';
 import { parameterShapes, parseModelConfig } from '../src/model/config.ts';
 import { createEngine } from '../src/model/engine.ts';
 import { Sampler, type SampledGeneration } from '../src/model/sampler.ts';
+import { startControllerServer } from '../src/serve/controller-server.ts';
 import { placesOf, promptOf, samplingOf, SMALL_CONFIG, smallWeights } from '../src/serve/small-replica.fixture.ts';
 import { BearerToken } from '../src/serve/service/bearer-token.ts';
 import { startControlServer } from '../src/serve/service/control-server.ts';
@@ -431,6 +432,40 @@ describe('hone serve replica', () => {
     const bound = start('bound', '--controller', controller.url, '--cache-gib', '0');
     expect(await bound.ended()).toBe(1);
     expect(bound.stderr).toContain('--cache-gib is 0, not a number above 0');
+  }, 60_000);
+
+  test('keeps the copies that it hands to others within --cache-gib', async () => {
+    await using codec = await CodecPool.start({ threads: 1 });
+    await using publisher = await openPublisher(codec);
+    await using controller = await startControllerServer({
+      store,
+      cluster: 'west',
+      cacheDirectory: join(directory, 'controller'),
+      cacheBytes: 2 ** 40,
+      fanOut: 2,
+      pollEveryMs: 50,
+      memberLeaseMs: 5_000,
+      host: '127.0.0.1',
+      port: 0,
+      token: undefined,
+      now: () => performance.now(),
+      wallMs: Date.now,
+    });
+    const through = ['--controller', controller.url];
+    const names = ['plenty', 'bounded'];
+    const members = [start('plenty', ...through), start('bounded', ...through, '--cache-gib', '0.0000001')];
+    for (const version of [1, 2]) {
+      await publisher.publish(placesOf(weightsAt(version)));
+      for (const member of members)
+        await expect.poll(() => member.stderr, { timeout: BIND_MS }).toContain(`serves version ${version}`);
+    }
+    const copiesOfFirst = (): number[] =>
+      names.map((name) => {
+        const folder = join(directory, name, 'cache', 'whole', RUN, 'weight_v000001');
+        const files = existsSync(folder) ? readdirSync(folder) : [];
+        return files.filter((file) => file.endsWith('.safetensors')).length;
+      });
+    await expect.poll(copiesOfFirst, { timeout: BIND_MS }).toEqual([1, 0]);
   }, 60_000);
 
   test('does not tell routers or peers an address that stands for every one', async () => {

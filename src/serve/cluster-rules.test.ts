@@ -11,6 +11,7 @@ import { readReplicaLeases } from '../sync/replica-leases.ts';
 import { INDEX_FILE, LATEST_POINTER } from '../sync/version-directory.ts';
 import { gateReads, noise, publishBytes, readAll, sha256, TestCluster, until } from './cluster.fixture.ts';
 import { BearerToken } from './service/bearer-token.ts';
+import { startControlServer } from './service/control-server.ts';
 
 const KIB = 1024;
 
@@ -230,4 +231,32 @@ describe('relay cache', () => {
     expect(cache.localPath(await store(cache, 1, noise(2, 500 * KIB)))).toBeDefined();
     await cache.close();
   });
+});
+
+it('a member whose controller is another service says so at each try, and tries no faster than it would any other', async () => {
+  await using cluster = await TestCluster.open();
+  let requests = 0;
+  await using other = await startControlServer({
+    service: 'router',
+    host: '127.0.0.1',
+    port: 0,
+    token: undefined,
+    health: () => ({ ready: true }),
+    routes: () => undefined,
+    raw: () => {
+      requests += 1;
+      return false;
+    },
+  });
+  const { events } = await cluster.addMember('m0', { controllerUrl: other.url, random: () => 1 });
+  await until(() => events.length >= 4);
+  expect(requests).toBeLessThanOrEqual(events.length + 2);
+  for (const event of events)
+    expect(event).toMatchObject({
+      event: 'controller-unheard',
+      error: {
+        message: `${other.url} is no cluster controller.`,
+        cure: expect.stringContaining('hone serve controller'),
+      },
+    });
 });
