@@ -227,6 +227,12 @@ describe.concurrent('hone weights', () => {
     expect(told).toMatch(/weight_v000006 +good/u);
     expect(told).toMatch(new RegExp(`hone: ${file} is damaged: it has checksum .*1 more of 6 versions`, 'u'));
     expect((await hone('verify', 'damaged')).code).toBe(0);
+    const unindexed = copyOfStore('unindexed');
+    writeFileSync(join(unindexed, 'tiny/weight_v000005/model.safetensors.index.json'), '{');
+    // In the order of versions, the unreadable index too.
+    expect(await refusal('verify', 'unindexed', '--all')).toMatch(
+      /v000004 +good .*\n.*v000005 +damaged .*\n.*v000006 +unprovable .*\nhone: tiny\/weight_v000005\/model\.safetensors\.index\.json is not/u,
+    );
     rmSync(join(damaged, 'tiny/weight_v000004'), { recursive: true });
     expect(await refusal('verify', 'damaged')).toMatch(/weight_v000006 cannot be rebuilt:.*weight_v000004/u);
     expect((await hone('show', 'damaged')).stdout).toMatch(
@@ -234,8 +240,11 @@ describe.concurrent('hone weights', () => {
     );
     expect(await refusal('verify', 'store', '--all', '--version', '6')).toMatch(/exclude each other/u);
     mkdirSync(join(directory, 'empty'));
-    for (const args of [[], ['--all'], ['--all', '--json']])
-      expect(await refusal('verify', 'empty', ...args)).toMatch(/^hone: Nothing has been published to \S+empty\. /u);
+    for (const args of [[], ['--all'], ['--all', '--json']]) {
+      const { code, stdout, stderr } = await hone('verify', 'empty', ...args);
+      expect([code, stdout]).toEqual([1, '']);
+      expect(stderr).toMatch(/^hone: Nothing has been published to \S+empty\. Name .*\n$/u);
+    }
   });
 
   it('pull brings a folder up to a version, and fetches only what is missing', async () => {

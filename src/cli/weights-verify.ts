@@ -24,10 +24,17 @@ export async function verifyWeights(name: string, options: Record<string, unknow
   const opened = await readNamedStore(name);
   const { store } = opened;
   const model = options['model'];
+  const unreadable =
+    options['all'] === true
+      ? opened.listing.versions.flatMap(({ directory, problem }) =>
+          problem === undefined ? [] : [{ kind: 'damaged' as const, directory, error: problem }],
+        )
+      : [];
   const progress = createProgress({ stream: process.stderr, now: () => performance.now() });
   const results = await withCodec(async ({ codec, cacheDirectory, signal }) => {
     const boot = typeof model === 'string' ? await readBoot(model, codec, signal) : undefined;
     const indexes = await indexesOf(opened, options, boot);
+    if (indexes.length + unreadable.length === 0) throw nothingPublished(store.location);
     progress.phase(
       `verifying ${indexes.length === 1 ? '1 version' : `${indexes.length} versions`} of ${store.location}`,
     );
@@ -42,14 +49,10 @@ export async function verifyWeights(name: string, options: Record<string, unknow
     return verified;
   });
   progress.end();
-  const unreadable =
-    options['all'] === true
-      ? opened.listing.versions.flatMap(({ directory, problem }) =>
-          problem === undefined ? [] : [{ kind: 'damaged' as const, directory, error: problem }],
-        )
-      : [];
-  if (unreadable.length + results.length === 0) throw nothingPublished(store.location);
-  report([...unreadable, ...results], { location: store.location, asJson: options['json'] === true });
+  const places = new Map(opened.listing.versions.map(({ directory }, at) => [directory, at]));
+  const placeOf = ({ directory }: VerifiedVersion): number => places.get(directory) ?? places.size;
+  const ordered = [...unreadable, ...results].sort((left, right) => placeOf(left) - placeOf(right));
+  report(ordered, { location: store.location, asJson: options['json'] === true });
 }
 
 function report(
