@@ -104,7 +104,8 @@ export async function withCodec<T>(
   work: (tools: { codec: CodecPool; cacheDirectory: string; signal: AbortSignal }) => Promise<T>,
 ): Promise<T> {
   const stop = new AbortController();
-  const onSignal = (): void => stop.abort();
+  const onSignal = (name: NodeJS.Signals): void =>
+    stop.abort(new HoneError('aborted', `Called off by ${name}.`, { cure: 'Call it again for the rest.' }));
   process.once('SIGINT', onSignal);
   process.once('SIGTERM', onSignal);
   try {
