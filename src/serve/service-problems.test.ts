@@ -30,21 +30,27 @@ describe('problems of a service', () => {
   test('each is said once with its cure, however often it is met, and its end once', () => {
     const { options, said, events, clock } = listen();
     const problems = new ServiceProblems(options);
-    for (const message of ['No disk', 'No link.', 'No disk', 'No link.']) problems.meet('store', unavailable(message));
+    for (const message of ['No disk', 'No link.', 'No disk', 'No link.']) {
+      problems.meet('store', unavailable(message));
+      clock.ms += 60_000;
+    }
     expect(said).toEqual(['No disk. Look.', 'No link. Look.']);
     expect(problems.list()).toEqual([{ about: 'store', problem: 'No link. Look.', sinceMs: 1000 }]);
-    clock.ms = 70;
+    clock.ms = 300_070;
     problems.over('store', 'It is back.');
     problems.over('store', 'It is back.');
     expect(said.slice(2)).toEqual(['It is back.']);
-    expect(events.at(-1)).toEqual({ event: 'problem-over', about: 'store', lastedMs: 70 });
+    expect(events.at(-1)).toEqual({ event: 'problem-over', about: 'store', lastedMs: 300_070 });
     expect(problems.list()).toEqual([]);
     // Back at once it is shown, and said only when some time has passed; then its end is as well.
+    problems.meet('store', unavailable('No disk'));
+    problems.over('store', 'It is back.');
+    expect(said.splice(3)).toEqual(['No disk. Look.', 'It is back.']);
     problems.meet('store', unavailable('No disk'));
     expect(problems.list()).toHaveLength(1);
     problems.over('store', 'It is back.');
     expect(said.slice(3)).toEqual([]);
-    clock.ms = 10_000;
+    clock.ms += 10_000;
     problems.meet('store', unavailable('No disk'));
     problems.over('store', 'It is back.');
     expect(said.slice(3)).toEqual(['No disk. Look.', 'It is back.']);
@@ -102,6 +108,21 @@ describe('problems of a replica', () => {
     problems.cluster(unheard);
     problems.weights(retry(new HoneError('checksum-mismatch', 'It is damaged.')));
     expect(said.at(-1)).toBe('It is damaged.');
+  });
+
+  test('a router that does not answer may start later; one that answers wrongly is said at once', () => {
+    const { options, said, clock } = listen();
+    const problems = new ReplicaProblems({ ...options, followsController: false, hasToken: false });
+    const unheard = (error: HoneError): void => problems.router({ type: 'router-unheard', router: 'http://r', error });
+    unheard(new HoneError('no-replica', 'It does not answer.'));
+    problems.router({ type: 'registered', router: 'http://r', leaseMs: 1 });
+    expect(said).toEqual([]);
+    unheard(new HoneError('unauthorized', 'It lets nobody in.'));
+    problems.router({ type: 'registered', router: 'http://r', leaseMs: 1 });
+    unheard(new HoneError('no-replica', 'It does not answer.'));
+    clock.ms = 5000;
+    unheard(new HoneError('no-replica', 'It does not answer.'));
+    expect(said).toEqual(['It lets nobody in.', 'It is registered at the router http://r now.', 'It does not answer.']);
   });
 
   test('a token that the controller does not take is said at once, whichever call meets it', () => {
