@@ -22,6 +22,7 @@ import {
 
 import type { AnswerHeaders, AnswerReceiver, GenerateInFlight } from './generate-transport.ts';
 import type { Relay } from './relay.ts';
+import { isChatPath, unservedSentence } from './session-request.ts';
 import type { Access, SessionSecrets } from './session-secrets.ts';
 
 /** What the data port needs of a hosted recorder. */
@@ -91,11 +92,7 @@ class DataRoutes {
 
   handle(request: IncomingMessage, response: ServerResponse): void {
     if (this.#isDraining) return this.#refuse(response, GENERATE_STATUS.unavailable, 'closing', 'The router closes.');
-    if (request.url !== GENERATE_PATH) {
-      if (this.#options.chat?.handle(request, response) !== true)
-        this.#refuse(response, 404, 'not_found', `Only ${GENERATE_PATH} is served here.`);
-      return;
-    }
+    if (request.url !== GENERATE_PATH) return this.#handleOthers(request, response);
     const access = this.#options.secrets.access(request.headers.authorization);
     if (access.kind === 'refused' || (access.kind === 'session' && access.use !== 'generate'))
       return this.#refuse(
@@ -108,6 +105,17 @@ class DataRoutes {
     if (request.method !== 'POST')
       return this.#refuse(response, 405, 'method_not_allowed', `Ask for tokens with POST ${GENERATE_PATH}.`);
     this.#generate(request, response, access);
+  }
+
+  #handleOthers(request: IncomingMessage, response: ServerResponse): void {
+    const { chat, secrets } = this.#options;
+    const path = request.url ?? '';
+    const session = secrets.sessionOf(request.headers.authorization);
+    // A recorder would say no more than that it does not know the secret.
+    const isOfGenerate = session?.use === 'generate' && isChatPath(path);
+    if (!isOfGenerate && chat?.handle(request, response) === true) return;
+    const sentence = unservedSentence({ path, session, hasRecorder: chat !== undefined });
+    this.#refuse(response, 404, 'not_found', sentence);
   }
 
   /** What a client must know before it asks: the context's length, and the version that is served. */
@@ -145,7 +153,8 @@ class DataRoutes {
       decoded = decodeGenerateRequest(body);
     } catch (error) {
       const type = error instanceof HoneError ? error.code : 'invalid-config';
-      this.#refuse(response, GENERATE_STATUS.invalid, type, reasonOf(error));
+      const cure = error instanceof HoneError && error.cure !== undefined ? ` ${error.cure}` : '';
+      this.#refuse(response, GENERATE_STATUS.invalid, type, `${reasonOf(error)}${cure}`);
       return undefined;
     }
     if (access.kind !== 'session' || decoded.session === access.id) return decoded;

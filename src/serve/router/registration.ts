@@ -44,7 +44,7 @@ export function readReplicaDescription(value: unknown): ReplicaDescription {
   const problem = issue === undefined ? 'is no description' : schemaProblem(issue, value);
   throw new HoneError(
     'invalid-config',
-    `A replica's description is wrong: ${issue?.path.join('.') ?? ''} ${problem}.`,
+    `A replica's description is wrong: ${issue?.path.join('.') || 'it'} ${problem}.`,
     {
       cure: 'Run router and replicas of one release of Hone.',
     },

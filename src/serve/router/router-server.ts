@@ -9,14 +9,14 @@ import type { Context, Hono } from 'hono';
 import { z } from 'zod';
 
 import { HoneError, reasonOf } from '../../domain/errors.ts';
-import { schemaProblem } from '../../domain/schema-problem.ts';
 import { BearerToken, requireTokenBeyondLoopback } from '../service/bearer-token.ts';
 import { errorBody, startControlServer } from '../service/control-server.ts';
 import type { ControlServer } from '../service/control-server.ts';
 import type { ServiceLog } from '../service/service-log.ts';
+import { GENERATE_PATH } from '../wire/generate-wire.ts';
 import { startDataServer } from './data-server.ts';
 import type { DataServer } from './data-server.ts';
-import { HostedRecorder, recordOptionsSchema } from './hosted-recorder.ts';
+import { HostedRecorder } from './hosted-recorder.ts';
 import type { HostedModel } from './hosted-recorder.ts';
 import { REPLICAS_PATH, readReplicaDescription, replicaDescriptionSchema } from './registration.ts';
 import { Relay } from './relay.ts';
@@ -30,6 +30,7 @@ import type { ReplicaEntry, StateChange } from './replica-registry.ts';
 import { RemotePolicy } from './remote-policy.ts';
 import { RouterMetrics } from './router-metrics.ts';
 import { sealedSessionJson } from './sealed-session-code.ts';
+import { readSessionRequest } from './session-request.ts';
 import { SessionSecrets } from './session-secrets.ts';
 import { TokenRefusals } from './token-refusals.ts';
 
@@ -87,12 +88,6 @@ export async function startRouter(options: RouterOptions): Promise<Router> {
   }
   return router;
 }
-
-const sessionSchema = z.strictObject({
-  id: z.string().regex(/^[\w.:-]{1,256}$/u, 'must be 1 to 256 letters, digits, dots, colons, dashes or underscores'),
-  ttlSeconds: z.number().positive().max(604_800).default(3_600),
-  record: recordOptionsSchema.optional(),
-});
 
 const describedSchema = z.object({
   ...replicaDescriptionSchema.omit({ url: true, controlUrl: true, runId: true }).shape,
@@ -285,22 +280,14 @@ class RouterServer implements Router {
   }
 
   #openSession(body: unknown): object {
-    const parsed = sessionSchema.safeParse(body);
-    if (!parsed.success) {
-      const [issue] = parsed.error.issues;
-      const problem = issue === undefined ? 'is none' : schemaProblem(issue, body);
-      throw new HoneError('invalid-config', `session.${issue?.path.join('.') ?? ''} ${problem}.`, {
-        cure: 'Send id and, where they matter, ttlSeconds and record.',
-      });
-    }
-    const { id, ttlSeconds, record } = parsed.data;
+    const { id, ttlSeconds, record } = readSessionRequest(body);
     if (record === undefined) {
       const secret = this.#secrets.issue(id, { ttlMs: ttlSeconds * 1000, use: 'generate' });
-      return { id, secret, baseUrl: this.url, expiresInSeconds: ttlSeconds };
+      return { id, secret, generateUrl: `${this.url}${GENERATE_PATH}`, expiresInSeconds: ttlSeconds };
     }
     if (this.#recorder === undefined)
       throw new HoneError('invalid-config', 'record is set, and this router hosts no recorder.', {
-        cure: 'Start the router with --model, or record where the rollout runs.',
+        cure: 'Start the router with --model <folder>, or leave record out and record where the rollout runs.',
       });
     const secret = this.#secrets.issue(id, { ttlMs: ttlSeconds * 1000, use: 'chat' });
     try {
@@ -453,9 +440,12 @@ async function answered(context: Context, status: 200 | 201, work: () => Promise
   }
 }
 
-async function readJson(request: { json(): Promise<unknown> }): Promise<unknown> {
+/** Undefined for an empty body: what it should have held is the schema's to say. */
+async function readJson(request: { text(): Promise<string> }): Promise<unknown> {
   try {
-    return await request.json();
+    const text = await request.text();
+    if (text.trim() === '') return undefined;
+    return JSON.parse(text);
   } catch (error) {
     throw new HoneError('invalid-config', `The body is not JSON: ${reasonOf(error)}.`, {
       cure: 'Send one JSON object.',

@@ -83,13 +83,19 @@ export class SessionSecrets {
   }
 
   access(authorization: string | undefined): Access {
-    const { fleet, now } = this.#options;
+    const { fleet } = this.#options;
     if (fleet === undefined || fleet.accepts(authorization)) return { kind: 'fleet' };
+    const session = this.sessionOf(authorization);
+    return session === undefined ? { kind: 'refused' } : { kind: 'session', ...session };
+  }
+
+  /** The session that the secret is of. */
+  sessionOf(authorization: string | undefined): { readonly id: string; readonly use: SessionUse } | undefined {
     // Looked up by a digest: what is compared byte by byte is nothing that the caller could steer.
     const digest = hash('sha256', presentedToken(authorization), 'buffer');
     const issued = this.#byDigest.get(digest.toString('hex'));
-    if (issued === undefined || !timingSafeEqual(issued.digest, digest) || now() >= issued.untilMs)
-      return { kind: 'refused' };
-    return { kind: 'session', id: issued.id, use: issued.use };
+    if (issued === undefined || !timingSafeEqual(issued.digest, digest) || this.#options.now() >= issued.untilMs)
+      return undefined;
+    return { id: issued.id, use: issued.use };
   }
 }
