@@ -43,18 +43,19 @@ export interface ReplicaWords {
   readonly id: string;
   readonly router: Served;
   readonly store?: string;
+  readonly model?: string;
   /** The run that it follows; undefined = none. */
   readonly run?: string | undefined;
 }
 
 export const serveReplica = (
-  { id, router, store = 'store', run }: ReplicaWords,
+  { id, router, store = 'store', model = 'model', run }: ReplicaWords,
   options: ServeOptions,
 ): Promise<Served> =>
   serve(
     [
       'replica',
-      ...optionWords({ model: 'model', data: id, id, store, router: router.controlUrl, 'poll-seconds': '0.2' }),
+      ...optionWords({ model, data: id, id, store, router: router.controlUrl, 'poll-seconds': '0.2' }),
       ...optionWords({ threads: '1', slots: '24', build: 'plain', ...(run === undefined ? {} : { run }) }),
       '--verify-served',
     ],

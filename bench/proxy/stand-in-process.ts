@@ -80,9 +80,10 @@ const data = createServer({ noDelay: true }, (socket) => {
 
 const control = createHttpServer((request, response) => {
   const state = { running: streams.size, waiting: 0, slots: 256, contextLength: 65_536 };
+  const served = { version, model: '0'.repeat(16), weights: { version, imageChecksum: '0'.repeat(32) } };
   response.end(
     request.url === '/status'
-      ? JSON.stringify({ id: 'stand-in', bootId: 'boot', cluster: 'bench', version, state: 'serving', ...state })
+      ? JSON.stringify({ id: 'stand-in', bootId: 'boot', cluster: 'bench', state: 'serving', ...state, ...served })
       : '{}',
   );
 });

@@ -14,6 +14,7 @@ import { policyVersion } from '../domain/ids.ts';
 import type { PolicyVersion } from '../domain/ids.ts';
 import type { TensorCodec } from '../sync/delta/delta-codec.ts';
 import { CodecPool } from '../sync/delta/codec-pool.ts';
+import { imageChecksum } from '../sync/image-checksum.ts';
 import { prune } from '../sync/prune.ts';
 import { Publisher } from '../sync/publisher.ts';
 import type { PublisherEvent, PublishReport } from '../sync/publisher.ts';
@@ -47,6 +48,7 @@ export class PublishedWeights {
   readonly codec: TensorCodec;
   readonly #publisher: Publisher;
   readonly #options: PublishedWeightsOptions;
+  readonly #imageChecksums = new Map<number, string>();
 
   private constructor(
     parts: { store: WeightStore; codec: TensorCodec; publisher: Publisher },
@@ -56,6 +58,7 @@ export class PublishedWeights {
     this.codec = parts.codec;
     this.#publisher = parts.publisher;
     this.#options = options;
+    this.#imageChecksums.set(this.version, imageChecksum(this.#publisher.checksums));
   }
 
   /** Takes over where the store's pointer is. Throws `pointer-conflict` when the store belongs to another run. */
@@ -91,6 +94,11 @@ export class PublishedWeights {
     return this.#publisher.version;
   }
 
+  /** Of a version that this process published or went on from; undefined for others. */
+  imageChecksumOf(version: number): string | undefined {
+    return this.#imageChecksums.get(version);
+  }
+
   /** The bytes of that version; good until the next one is published. */
   get tensors(): TensorPlaces {
     return this.#publisher.tensors;
@@ -99,6 +107,7 @@ export class PublishedWeights {
   /** Publishes the bf16 bytes of all tensors as the next version, then prunes what the config does not keep. */
   async publish(served: ReadonlyMap<string, Uint8Array>): Promise<PublishReport> {
     const report = await this.#publisher.publish(servedPlaces(served, this.#options.model.shapes));
+    this.#imageChecksums.set(report.version, report.imageChecksum);
     await this.#prune();
     return report;
   }

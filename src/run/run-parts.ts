@@ -17,6 +17,7 @@ import type { SamplingSource } from './sampling-source.ts';
 import { servedBytes } from './served-places.ts';
 import { synchronise } from './synchronise.ts';
 import { HoneError } from '../domain/errors.ts';
+import { modelFingerprint } from '../model/model-fingerprint.ts';
 import { RolloutBuffer } from '../rollout/buffer.ts';
 import { loadKeptSets } from '../serve/replica-kept-sets.ts';
 import { MemoryWeights } from '../sync/memory-weights.ts';
@@ -134,6 +135,8 @@ async function openSampling(options: SamplingOptions): Promise<{
       token: environment['HONE_TOKEN'],
       version,
       contextLength: model.config.contextLength,
+      model: modelFingerprint(model.config),
+      imageChecksumOf: (wanted) => published.imageChecksumOf(wanted),
       now,
       random,
       newRequestId,

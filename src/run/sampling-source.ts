@@ -10,6 +10,7 @@ import type { PolicyVersion } from '../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../domain/policy.ts';
 import { EmbeddedPolicy } from '../serve/embedded-policy.ts';
 import type { EmbeddedPolicyOptions } from '../serve/embedded-policy.ts';
+import type { ServedModel } from '../serve/router/generate-transport.ts';
 import { HttpTransport } from '../serve/router/http-transport.ts';
 import { RemotePolicy } from '../serve/router/remote-policy.ts';
 import type { GenerationResumed, LoadKeptSets } from '../serve/router/remote-policy.ts';
@@ -75,8 +76,12 @@ export interface RoutedSourceOptions {
   readonly deadlineSeconds: number;
   /** The version that the run goes on from. */
   readonly version: PolicyVersion;
-  /** Of the model that the run trains; another one behind the routers is refused. */
+  /** Of the model that the run trains; another one behind the routers ends the run. */
   readonly contextLength: number;
+  /** Its fingerprint, weights aside. */
+  readonly model: string;
+  /** Of the run's versions that are known here, the one it booted from among them. */
+  readonly imageChecksumOf: (version: number) => string | undefined;
   readonly now: () => number;
   /** Uniform in [0, 1): the jitter of waits. No bit of a run depends on it. */
   readonly random: () => number;
@@ -103,7 +108,8 @@ export class RoutedSource implements SamplingSource {
   #lag = 0;
   #sampled = 0;
 
-  private constructor(remote: RemotePolicy, { version, contextLength, deadlineSeconds, now }: RoutedSourceOptions) {
+  private constructor(remote: RemotePolicy, options: RoutedSourceOptions) {
+    const { version, contextLength, deadlineSeconds, now } = options;
     this.#remote = remote;
     this.#published = version;
     let answeredAt = now();
@@ -117,10 +123,14 @@ export class RoutedSource implements SamplingSource {
         return newestPublished();
       },
       generate: async (request: GenerateRequest): Promise<Generation> => {
-        const generation = await remote.generate(request).catch((error: unknown) => {
+        let generation: Generation;
+        try {
+          refuseForeign(remote.servedModels, options);
+          generation = await remote.generate(request);
+        } catch (error) {
           if (error instanceof HoneError && isFinal(error)) this.failure ??= error;
           throw error;
-        });
+        }
         answeredAt = now();
         this.#sampled += generation.tokens.length;
         return generation;
@@ -153,13 +163,15 @@ export class RoutedSource implements SamplingSource {
       waitMs: CONNECT_WAIT_MS,
       signal,
     });
-    if (remote.contextLength !== contextLength) {
+    try {
+      if (remote.contextLength !== contextLength)
+        throw foreign(
+          `The replicas behind ${routers.join(', ')} have a context of ${remote.contextLength} tokens, the run's model one of ${contextLength}.`,
+        );
+      refuseForeign(remote.servedModels, options);
+    } catch (error) {
       await remote.close();
-      throw new HoneError(
-        'invalid-model',
-        `The replicas behind ${routers.join(', ')} have a context of ${remote.contextLength} tokens, the run's model one of ${contextLength}.`,
-        { cure: 'Start the replicas from the model folder that the run trains.' },
-      );
+      throw error;
     }
     return new RoutedSource(remote, options);
   }
@@ -192,4 +204,25 @@ export class RoutedSource implements SamplingSource {
   close(): Promise<void> {
     return this.#remote.close();
   }
+}
+
+/** Tokens of another model, or of other weights under the same version, would be trained as if they were the run's own. */
+function refuseForeign(
+  served: readonly ServedModel[],
+  { model, imageChecksumOf }: Pick<RoutedSourceOptions, 'model' | 'imageChecksumOf'>,
+): void {
+  for (const { replica, model: other, version, imageChecksum } of served) {
+    if (other !== model) throw foreign(`Replica ${replica} serves another model than the run trains.`);
+    const own = imageChecksumOf(version);
+    if (own !== undefined && own !== imageChecksum)
+      throw foreign(
+        `Replica ${replica} serves other weights as version ${version}: their checksum is ${imageChecksum}, the run's ${own}.`,
+      );
+  }
+}
+
+function foreign(sentence: string): HoneError {
+  return new HoneError('invalid-model', sentence, {
+    cure: 'Start the replicas from the model folder that the run trains, with a data folder of their own and the store of the run.',
+  });
 }

@@ -43,6 +43,7 @@ async function start(
   closers.push(() => log.close());
   let ids = 0;
   const server = await startReplicaServer({
+    served: () => ({ model: '0'.repeat(16), weights: { version: 0, imageChecksum: '0'.repeat(32) } }),
     policy,
     id: 'r',
     bootId: 'b',
@@ -374,6 +375,7 @@ describe('the gate', () => {
     closers.push(() => policy.close());
     const log = new ServiceLog({ path: undefined, service: 'replica', id: 'r', wallMs: () => 0 });
     const server = await startReplicaServer({
+      served: () => ({ model: '0'.repeat(16), weights: { version: 0, imageChecksum: '0'.repeat(32) } }),
       policy,
       id: 'r',
       bootId: 'b',

@@ -13,6 +13,7 @@ import { ReplicaMetrics } from './replica-metrics.ts';
 import type { BearerToken } from './service/bearer-token.ts';
 import { startControlServer, type ControlServer } from './service/control-server.ts';
 import type { ServiceLog } from './service/service-log.ts';
+import type { ReplicaDescription } from './router/registration.ts';
 
 /** Where a replica is in its life; it never goes back to an earlier one. */
 export type ReplicaState = 'starting' | 'serving' | 'closing' | 'failed';
@@ -23,6 +24,8 @@ export interface ReplicaServerOptions {
   readonly bootId: string;
   readonly cluster: string;
   readonly slots: number;
+  /** What it computes, and the weights of now, as routers compare them. */
+  readonly served: () => Pick<ReplicaDescription, 'model' | 'weights'>;
   readonly host?: string;
   /** 0 = any free port. */
   readonly port?: number;
@@ -140,6 +143,7 @@ export async function startReplicaServer(options: ReplicaServerOptions): Promise
             ready,
             reason,
             version: policy.version,
+            ...options.served(),
             ...load(),
             slots,
             contextLength: policy.contextLength,

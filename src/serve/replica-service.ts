@@ -10,6 +10,8 @@ import { join } from 'node:path';
 import { HoneError, reasonOf } from '../domain/errors.ts';
 import { CodecPool } from '../sync/delta/codec-pool.ts';
 import type { TensorCodec } from '../sync/delta/delta-codec.ts';
+import { parseModelConfig } from '../model/config.ts';
+import { modelFingerprint } from '../model/model-fingerprint.ts';
 import { FolderWeights } from '../sync/folder-weights.ts';
 import { imageChecksum } from '../sync/image-checksum.ts';
 import type { ClusterMemberEvent } from '../sync/cluster/cluster-member.ts';
@@ -97,7 +99,8 @@ export async function startReplica(options: ReplicaServiceOptions): Promise<Repl
       imageChecksum: imageChecksum(served.checksums),
       source,
     });
-    service = new RunningReplica(options, { token, log, codec, weights, policy, served, closeRest });
+    const model = modelFingerprint(parseModelConfig(boot.configJson));
+    service = new RunningReplica(options, { token, log, codec, weights, policy, served, model, closeRest });
     await service.start();
     return service;
   } catch (error) {
@@ -113,6 +116,8 @@ interface Parts {
   readonly weights: FolderWeights;
   readonly policy: EmbeddedPolicy;
   readonly served: HeldVersion;
+  /** Its fingerprint. */
+  readonly model: string;
   /** Ends all of these. */
   readonly closeRest: () => Promise<void>;
 }
@@ -189,6 +194,7 @@ class RunningReplica implements ReplicaService {
       bootId: options.bootId,
       cluster: options.cluster,
       slots: options.slots,
+      served: () => this.#served(),
       host: options.host,
       port: options.port,
       controlPort: options.controlPort,
@@ -366,7 +372,18 @@ class RunningReplica implements ReplicaService {
       ...this.server.load(),
       slots,
       contextLength: this.policy.contextLength,
+      ...this.#served(),
     };
+  }
+
+  #served(): Pick<ReplicaDescription, 'model' | 'weights'> {
+    const { model, served } = this.#parts;
+    const status = this.#reconciler?.status();
+    const weights =
+      status === undefined
+        ? { version: served.version, imageChecksum: imageChecksum(served.checksums) }
+        : { version: status.servedVersion, imageChecksum: status.imageChecksum };
+    return { model, weights };
   }
 
   #sideData(): SideDataStore | undefined {

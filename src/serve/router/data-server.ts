@@ -20,7 +20,7 @@ import {
   REQUEST_ID_HEADER,
 } from '../wire/generate-wire.ts';
 
-import type { AnswerHeaders, AnswerReceiver, GenerateInFlight } from './generate-transport.ts';
+import type { AnswerHeaders, AnswerReceiver, GenerateInFlight, ServedModel } from './generate-transport.ts';
 import type { Relay } from './relay.ts';
 import { isChatPath, unservedSentence } from './session-request.ts';
 import type { Access, SessionSecrets } from './session-secrets.ts';
@@ -38,6 +38,7 @@ export interface DataServerOptions {
   readonly secrets: SessionSecrets;
   readonly chat?: ChatRoutes | undefined;
   readonly known: () => { readonly version: number | undefined; readonly contextLength: number | undefined };
+  readonly servedModels: () => readonly ServedModel[];
   readonly newRequestId: () => string;
   readonly maxBodyBytes?: number;
 }
@@ -118,12 +119,12 @@ class DataRoutes {
     this.#refuse(response, 404, 'not_found', sentence);
   }
 
-  /** What a client must know before it asks: the context's length, and the version that is served. */
+  /** What a client must know before it asks: the context's length, and what is served. */
   #tellKnown(response: ServerResponse): void {
     const { version, contextLength } = this.#options.known();
     if (version === undefined || contextLength === undefined)
       return this.#refuse(response, GENERATE_STATUS.unavailable, 'no_replica', 'No replica serves now.');
-    sendJson(response, 200, { version, contextLength });
+    sendJson(response, 200, { version, contextLength, serves: this.#options.servedModels() });
   }
 
   #generate(request: IncomingMessage, response: ServerResponse, access: Access): void {

@@ -46,13 +46,28 @@ export interface GenerateInFlight {
   resume(): void;
 }
 
+/** Kinds of what a fleet serves that are told apart: in a sound one there are as many as versions are served at once. */
+export const MOST_SERVED_KINDS = 64;
+
+/** One kind of what replicas serve. */
+export interface ServedModel {
+  /** One of the replicas that serve it. */
+  readonly replica: string;
+  /** Fingerprint of what it computes, weights aside. */
+  readonly model: string;
+  readonly version: number;
+  readonly imageChecksum: string;
+}
+
 export interface GenerateTransport {
   /** Places that choose among replicas of their own; after one that has nobody left, the next call goes to another. */
   readonly routers: number;
   send(call: GenerateCall, receiver: AnswerReceiver): GenerateInFlight;
   /** Newest version that is known to be served, and tokens that every replica has room for; undefined until they are known. */
   known(): { readonly version: number | undefined; readonly contextLength: number | undefined };
-  /** Asks for both anew. Rejects with `no-replica` when nobody can tell. */
+  /** What the replicas sample from, as far as it is known. */
+  servedModels(): readonly ServedModel[];
+  /** Asks for all of it anew. Rejects with `no-replica` when nobody can tell. */
   refresh(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }

@@ -17,8 +17,14 @@ import {
   REPLICA_HEADER,
   REQUEST_ID_HEADER,
 } from '../wire/generate-wire.ts';
-import { readRetryAfter } from './generate-transport.ts';
-import type { AnswerReceiver, GenerateCall, GenerateInFlight, GenerateTransport } from './generate-transport.ts';
+import { MOST_SERVED_KINDS, readRetryAfter } from './generate-transport.ts';
+import type {
+  AnswerReceiver,
+  GenerateCall,
+  GenerateInFlight,
+  GenerateTransport,
+  ServedModel,
+} from './generate-transport.ts';
 
 export interface HttpTransportOptions {
   /** Base URLs of data ports, best first. A replica's own works too, where it answers `GET /generate`. */
@@ -28,7 +34,20 @@ export interface HttpTransportOptions {
   readonly connectTimeoutMs?: number;
 }
 
-const knownSchema = z.object({ version: z.int().min(0), contextLength: z.int().min(1) });
+const knownSchema = z.object({
+  version: z.int().min(0),
+  contextLength: z.int().min(1),
+  serves: z
+    .array(
+      z.object({
+        replica: z.string(),
+        model: z.string(),
+        version: z.int().min(0),
+        imageChecksum: z.string(),
+      }),
+    )
+    .max(MOST_SERVED_KINDS),
+});
 
 interface RouterConnection {
   readonly url: string;
@@ -44,6 +63,7 @@ export class HttpTransport implements GenerateTransport {
   readonly #denied = new Set<RouterConnection>();
   #version: number | undefined;
   #contextLength: number | undefined;
+  #serves: readonly ServedModel[] = [];
 
   constructor(options: HttpTransportOptions) {
     this.#options = options;
@@ -96,6 +116,10 @@ export class HttpTransport implements GenerateTransport {
     return { version: this.#version, contextLength: this.#contextLength };
   }
 
+  servedModels(): readonly ServedModel[] {
+    return this.#serves;
+  }
+
   async refresh(signal: AbortSignal): Promise<void> {
     let failure: unknown;
     for (let tries = 0; tries < this.#routers.length; tries++) {
@@ -113,9 +137,10 @@ export class HttpTransport implements GenerateTransport {
             cure: 'Set HONE_TOKEN to the secret of the fleet.',
           });
         if (answer.statusCode !== 200) throw new Error(`it answered ${answer.statusCode}: ${text.slice(0, 200)}`);
-        const { version, contextLength } = knownSchema.parse(JSON.parse(text));
+        const { version, contextLength, serves } = knownSchema.parse(JSON.parse(text));
         this.#version = Math.max(this.#version ?? 0, version);
         this.#contextLength = contextLength;
+        this.#serves = serves;
         return;
       } catch (error) {
         if (error instanceof HoneError) throw error;

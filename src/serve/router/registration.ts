@@ -15,6 +15,9 @@ const replicaName = z
   .string()
   .regex(/^[\w.:-]{1,128}$/u, 'must be 1 to 128 letters, digits, dots, colons, dashes or underscores');
 
+const hexDigits = (count: number): z.ZodString =>
+  z.string().regex(new RegExp(`^[0-9a-f]{${count}}$`, 'u'), `must be ${count} hex digits`);
+
 const httpUrl = z.url({ protocol: /^https?$/u, error: 'must be a URL such as http://10.0.0.7:8000' });
 
 export const replicaDescriptionSchema = z.strictObject({
@@ -30,6 +33,10 @@ export const replicaDescriptionSchema = z.strictObject({
   waiting: z.int().min(0).describe('requests in the queue'),
   slots: z.int().min(1).describe('requests that it samples at once'),
   contextLength: z.int().min(1).describe('tokens'),
+  model: hexDigits(16).describe('fingerprint of what it computes, weights aside'),
+  weights: z
+    .strictObject({ version: z.int().min(0), imageChecksum: hexDigits(32).describe('of all its tensors') })
+    .describe('proven last; a version behind for a moment in mid-commit'),
 });
 
 export type ReplicaDescription = Readonly<z.infer<typeof replicaDescriptionSchema>>;

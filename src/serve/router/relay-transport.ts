@@ -3,7 +3,13 @@
  */
 import { decodeGenerateRequest } from '../wire/generate-request.ts';
 import { HoneError } from '../../domain/errors.ts';
-import type { AnswerReceiver, GenerateCall, GenerateInFlight, GenerateTransport } from './generate-transport.ts';
+import type {
+  AnswerReceiver,
+  GenerateCall,
+  GenerateInFlight,
+  GenerateTransport,
+  ServedModel,
+} from './generate-transport.ts';
 import type { Relay } from './relay.ts';
 
 export class RelayTransport implements GenerateTransport {
@@ -21,6 +27,10 @@ export class RelayTransport implements GenerateTransport {
   known(): { version: number | undefined; contextLength: number | undefined } {
     const { registry } = this.#relay.options;
     return { version: registry.newestVersion(), contextLength: registry.contextLength() };
+  }
+
+  servedModels(): readonly ServedModel[] {
+    return this.#relay.options.registry.servedModels();
   }
 
   refresh(): Promise<void> {

@@ -29,6 +29,7 @@ async function start() {
   const log = new ServiceLog({ path: undefined, service: 'replica', id: 'r', wallMs: () => 0 });
   let ids = 0;
   const server = await startReplicaServer({
+    served: () => ({ model: '0'.repeat(16), weights: { version: 0, imageChecksum: '0'.repeat(32) } }),
     policy: engine,
     id: 'r',
     bootId: 'b',

@@ -9,7 +9,7 @@ import { policyVersion } from '../../domain/ids.ts';
 import type { PolicyVersion } from '../../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../../domain/policy.ts';
 import type { KeptSets } from '../../domain/rollout.ts';
-import type { GenerateTransport } from './generate-transport.ts';
+import type { GenerateTransport, ServedModel } from './generate-transport.ts';
 import { RecordedReply } from './recorded-reply.ts';
 import { RemoteAttempt } from './remote-attempt.ts';
 import type { AttemptEnd } from './remote-attempt.ts';
@@ -104,6 +104,11 @@ export class RemotePolicy implements Policy {
   get version(): PolicyVersion {
     this.#version = Math.max(this.#version, this.#transport.known().version ?? 0);
     return policyVersion(this.#version);
+  }
+
+  /** What the replicas sampled from at the last look. */
+  get servedModels(): readonly ServedModel[] {
+    return this.#transport.servedModels();
   }
 
   /** Stays what it was while no replica serves. */

@@ -6,6 +6,7 @@
 import { HoneError } from '../../domain/errors.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
 import { PrefixIndex } from './prefix-index.ts';
+import { MOST_SERVED_KINDS, type ServedModel } from './generate-transport.ts';
 import type { ReplicaDescription } from './registration.ts';
 import { HEALTH_LIMITS, newReplicaHealth, nextHealth } from './replica-health.ts';
 import type { HealthEvent, HealthLimits, HealthState, ReplicaHealth } from './replica-health.ts';
@@ -196,6 +197,20 @@ export class ReplicaRegistry {
       if (health.state === 'HEALTHY' || health.state === 'SUSPECT')
         least = Math.min(least ?? Infinity, description.contextLength);
     return least;
+  }
+
+  /** What serving replicas sample from, each kind once; no more than a client can look through. */
+  servedModels(): ServedModel[] {
+    const kinds = new Map<string, ServedModel>();
+    for (const { id, health, description } of this.#entries.values()) {
+      if (health.state !== 'HEALTHY' && health.state !== 'SUSPECT') continue;
+      const { model } = description;
+      const { version, imageChecksum } = description.weights;
+      const kind = `${model} ${version} ${imageChecksum}`;
+      if (!kinds.has(kind) && kinds.size < MOST_SERVED_KINDS)
+        kinds.set(kind, { replica: id, model, version, imageChecksum });
+    }
+    return [...kinds.values()];
   }
 
   #changed({ id, description: { url }, health: { state: to, reason } }: ReplicaEntry, from: StateChange['from']): void {

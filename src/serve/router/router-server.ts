@@ -178,6 +178,7 @@ class RouterServer implements Router {
       secrets: this.#secrets,
       chat: this.#recorder,
       known: () => ({ version: this.#registry.newestVersion(), contextLength: this.#registry.contextLength() }),
+      servedModels: () => this.#registry.servedModels(),
       newRequestId: () => this.#newRequestId(),
     });
     this.#recorder?.mountedAt(this.#data.url);

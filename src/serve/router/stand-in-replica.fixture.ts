@@ -64,6 +64,8 @@ export class StandInReplica {
   version: number;
   bootId: string;
   state: ReplicaDescription['state'] = 'serving';
+  model = '0123456789abcdef';
+  imageChecksum = '0123456789abcdef0123456789abcdef';
   /** What `/health` does. */
   health: 'ok' | 'unready' | 'hang' = 'ok';
   running = 0;
@@ -102,7 +104,9 @@ export class StandInReplica {
     const { id, slots = 8, contextLength = 4096 } = this.#options;
     const { bootId, url, controlUrl, version, state, running } = this;
     const load = { running: running + this.foreignLoad, waiting: 0, slots };
-    return { id, bootId, cluster: 'test', url, controlUrl, runId: 'run', version, state, ...load, contextLength };
+    const { model, imageChecksum } = this;
+    const served = { runId: 'run', version, model, weights: { version, imageChecksum }, contextLength };
+    return { id, bootId, cluster: 'test', url, controlUrl, state, ...load, ...served };
   }
 
   register(routers: readonly string[], options: Partial<RegistrationOptions> = {}): Registration {
