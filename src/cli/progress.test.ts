@@ -24,6 +24,15 @@ test('in a pipe, lines are plain, seldom, and the last one always comes', () => 
   expect(written).toEqual(['sampling\n', '  1/40 tasks\n', '  21/40 tasks, 10s left\n', '  40/40 tasks\n']);
 });
 
+test('what was done before a resumption says nothing of the time left', () => {
+  const { written, tick, progress } = record({});
+  progress.phase('training', 20);
+  tick(10_000);
+  progress.update(21, 60, '');
+  progress.end();
+  expect(written).toEqual(['training\n', '  21/60, 6m30s left\n']);
+});
+
 test('on a terminal one line is redrawn, cut to the width, and gives way to lines that stay', () => {
   const { written, tick, progress } = record({ isTTY: true, columns: 20 });
   progress.phase('training');

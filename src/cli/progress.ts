@@ -7,8 +7,8 @@
 const ESTIMATE_AFTER_MS = 3000;
 
 export interface Progress {
-  /** What is being done now; shown at once. */
-  phase(name: string): void;
+  /** What is being done now; shown at once. `done`: steps of it that were done before, which say nothing of its speed. */
+  phase(name: string, done?: number): void;
   /** A step of the phase: `done` of `total`, with a short text. */
   update(done: number, total: number, text: string): void;
   /** A line that stays. */
@@ -26,6 +26,7 @@ export interface ProgressOptions {
 export function createProgress({ stream, now, plainEveryMs = 10_000 }: ProgressOptions): Progress {
   const terminal = stream.isTTY === true;
   let phaseStart = now();
+  let doneBefore = 0;
   let lastPlain = Number.NEGATIVE_INFINITY;
   let drawn = false;
   const clear = (): void => {
@@ -33,16 +34,17 @@ export function createProgress({ stream, now, plainEveryMs = 10_000 }: ProgressO
     drawn = false;
   };
   return {
-    phase(next) {
+    phase(next, done = 0) {
       clear();
+      doneBefore = done;
       phaseStart = now();
       lastPlain = Number.NEGATIVE_INFINITY;
       stream.write(`${next}\n`);
     },
     update(done, total, text) {
       const elapsedMs = now() - phaseStart;
-      const canEstimate = done < total && (elapsedMs >= ESTIMATE_AFTER_MS || done * 10 >= total);
-      const left = canEstimate ? `, ${formatDuration((elapsedMs / done) * (total - done))} left` : '';
+      const canEstimate = done < total && done > doneBefore && (elapsedMs >= ESTIMATE_AFTER_MS || done * 10 >= total);
+      const left = canEstimate ? `, ${formatDuration((elapsedMs / (done - doneBefore)) * (total - done))} left` : '';
       const line = `  ${done}/${total}${text === '' ? '' : ` ${text}`}${left}`;
       if (terminal) {
         clear();

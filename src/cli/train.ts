@@ -4,11 +4,13 @@ import { join, relative } from 'node:path';
 
 import { loadConfig } from './load-config.ts';
 import { createProgress, formatDuration } from './progress.ts';
+import { HoneError } from '../domain/errors.ts';
 import { renderTable } from '../eval/result-table.ts';
 import { describeRunFolder, writeReport } from '../run/report-page.ts';
 import { RunFolder } from '../run/run-folder.ts';
 import { loadRunInputs } from '../run/run-inputs.ts';
 import { trainRun } from '../run/train-run.ts';
+import { openWeightStore } from '../sync/store/open-weight-store.ts';
 
 /** As a shell reports a process that ended by SIGINT. */
 const INTERRUPTED = 130;
@@ -16,6 +18,7 @@ const INTERRUPTED = 130;
 export async function train(configPath: string, options: Record<string, unknown>): Promise<void> {
   const config = await loadConfig(configPath, options);
   if (options['dryRun'] === true) {
+    await checkStoreLocation(config.weights.store);
     process.stdout.write(`${JSON.stringify(config, null, 2)}\n`);
     return;
   }
@@ -40,7 +43,7 @@ export async function train(configPath: string, options: Record<string, unknown>
   try {
     progress.note(`hone: run ${config.name}, seed ${config.seed}, in ${relative(process.cwd(), path) || '.'}`);
     const observer = {
-      phase: (name: string) => progress.phase(name),
+      phase: (name: string, done?: number) => progress.phase(name, done),
       progress: (done: number, total: number, text: string) => progress.update(done, total, text),
       note: (text: string) => progress.note(text),
     };
@@ -74,9 +77,25 @@ export async function train(configPath: string, options: Record<string, unknown>
         `\nDone in ${formatDuration(performance.now() - started)}. Written to ${path}: events.jsonl (every step), ${compared}${config.weights.store === undefined ? 'weights/ (every version), ' : ''}${relative(folder.path, page)} (curves; open it in a browser).${config.weights.store === undefined ? '' : ` Every version is in ${config.weights.store}.`}\n`,
       );
     }
+  } catch (error) {
+    progress.end();
+    if (!stop.signal.aborted || !isAbort(error)) throw error;
+    process.stderr.write(`hone: stopped before the first step. Go on with: ${resumeCommand}\n`);
+    process.exitCode = INTERRUPTED;
   } finally {
     process.removeListener('SIGINT', onSignal);
     process.removeListener('SIGTERM', onSignal);
     folder?.release();
   }
+}
+
+/** A store with an address, such as a bucket's, is read now; nothing of it is asked for. */
+async function checkStoreLocation(location: string | undefined): Promise<void> {
+  if (location !== undefined && /^[a-z][a-z0-9+.-]+:/iu.test(location))
+    await openWeightStore(location, { environment: process.env, isReader: true });
+}
+
+/** What a wait throws when the stop ended it. */
+function isAbort(error: unknown): boolean {
+  return error instanceof HoneError ? error.code === 'aborted' : error instanceof Error && error.name === 'AbortError';
 }

@@ -32,8 +32,18 @@ test('a folder in use by a living process is refused, a dead owner is taken over
   folder.release();
 });
 
-test('a second run under the same name is refused, and so is a resume under another config, naming each change', () => {
+test('a run that ended before it sampled anything may be begun again, mended', () => {
   RunFolder.create(path, config).release();
+  const mended = resolveConfig({ name: 'r', model: 'models/nano', weights: { store: 'elsewhere' } }, 'test');
+  RunFolder.create(path, mended).release();
+  expect(() => RunFolder.resume(path, config)).toThrow(/weights\.store was/u);
+  RunFolder.resume(path, mended).release();
+});
+
+test('a second run under the same name is refused, and so is a resume under another config, naming each change', () => {
+  const begun = RunFolder.create(path, config);
+  writeFileSync(begun.bufferPath, '');
+  begun.release();
   expect(() => RunFolder.create(path, config)).toThrow(/already holds a run/u);
   const other = resolveConfig(
     { name: 'r', model: 'models/nano', algorithm: { learningRate: 0.25 }, sampling: { topP: 0.5 } },

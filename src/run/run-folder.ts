@@ -22,6 +22,9 @@ import type { RunConfig } from './config.ts';
 
 export type RunEvent = Readonly<Record<string, unknown>> & { readonly event: string };
 
+/** Made when everything that sampling needs is there. */
+const BUFFER_FILE = 'buffer.sqlite';
+
 export class RunFolder {
   readonly path: string;
   readonly config: RunConfig;
@@ -35,9 +38,12 @@ export class RunFolder {
     this.#lock = own.lock;
   }
 
-  /** Throws unless a new run may begin at this path; writes nothing. */
+  /**
+   * Throws unless a new run may begin at this path; writes nothing. One that ended before it sampled anything, for want of a store or of
+   * replicas say, holds nothing that could be lost: it may be begun again, under another config too.
+   */
   static checkFree(path: string): void {
-    if (existsSync(join(path, 'config.json')))
+    if (existsSync(join(path, 'config.json')) && existsSync(join(path, BUFFER_FILE)))
       throw new HoneError('run-config-changed', `${path} already holds a run.`, {
         cure: 'Continue it with --resume, choose another --name, or remove the folder.',
       });
@@ -78,7 +84,7 @@ export class RunFolder {
   }
 
   get bufferPath(): string {
-    return join(this.path, 'buffer.sqlite');
+    return join(this.path, BUFFER_FILE);
   }
   get weightsPath(): string {
     return join(this.path, 'weights');

@@ -15,7 +15,8 @@ import type { Corpus } from '../tasks/corpus.ts';
 import { drawTask, drawTasks } from '../tasks/draw.ts';
 
 export interface RunObserver {
-  phase(name: string): void;
+  /** `done`: steps of it that an earlier start did. */
+  phase(name: string, done?: number): void;
   progress(done: number, total: number, text: string): void;
   note(text: string): void;
 }

@@ -121,6 +121,7 @@ async function trainSteps(
   await Promise.all([source.setThreads(samplerThreads), trainer.setThreads(config.engine.threads)]);
   observer.phase(
     `training: ${algorithm.steps} steps of ${algorithm.groupsPerStep} groups of ${algorithm.groupSize} (${schedule.mode}, staleness at most ${schedule.maxStaleness})`,
+    checkpoint,
   );
   const started = now();
   let step = checkpoint;
