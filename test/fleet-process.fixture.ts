@@ -32,7 +32,7 @@ export async function serve(words: readonly string[], options: ServeOptions): Pr
   return { process, url, controlUrl, [Symbol.asyncDispose]: () => process[Symbol.asyncDispose]() };
 }
 
-export const optionWords = (options: Readonly<Record<string, string>>): string[] =>
+const optionWords = (options: Readonly<Record<string, string>>): string[] =>
   Object.entries(options).flatMap(([name, value]) => [`--${name}`, value]);
 
 /** A router at the ports of one that is gone. */

@@ -141,6 +141,7 @@ async function openSampling(options: SamplingOptions): Promise<{
       random,
       newRequestId,
       signal: stop,
+      onWaiting: (reason) => options.observer.note(`  waiting for a replica, two minutes at most: ${reason}`),
       onResumed: (event) => folder.append({ ...event }),
     });
     return {

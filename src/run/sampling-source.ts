@@ -88,6 +88,8 @@ export interface RoutedSourceOptions {
   /** Names requests; no bit of a run depends on them. */
   readonly newRequestId: () => string;
   readonly signal: AbortSignal;
+  /** No replica can be asked yet, and why. */
+  readonly onWaiting: (reason: string) => void;
   readonly onResumed: (event: GenerationResumed) => void;
   /** Reads the kept sets that replicas put into the store; undefined = they come with the tokens. */
   readonly loadKeptSets: LoadKeptSets | undefined;
@@ -148,6 +150,7 @@ export class RoutedSource implements SamplingSource {
       random,
       newRequestId,
       signal,
+      onWaiting,
       onResumed,
       loadKeptSets,
     } = options;
@@ -161,6 +164,7 @@ export class RoutedSource implements SamplingSource {
       onEvent: onResumed,
       ...(loadKeptSets === undefined ? {} : { keptSets: { from: 'store', load: loadKeptSets } }),
       waitMs: CONNECT_WAIT_MS,
+      onWait: onWaiting,
       signal,
     });
     try {

@@ -136,6 +136,14 @@ export class HttpTransport implements GenerateTransport {
           throw new HoneError('unauthorized', `The router ${router.url} does not know this token.`, {
             cure: 'Set HONE_TOKEN to the secret of the fleet.',
           });
+        if (answer.statusCode === 404)
+          throw new HoneError(
+            'invalid-config',
+            `${router.url} serves no ${GENERATE_PATH}: it is no router's data port.`,
+            {
+              cure: 'Name the address at which hone serve router says that it answers, not the one where replicas register.',
+            },
+          );
         if (answer.statusCode !== 200) throw new Error(`it answered ${answer.statusCode}: ${text.slice(0, 200)}`);
         const { version, contextLength, serves } = knownSchema.parse(JSON.parse(text));
         this.#version = Math.max(this.#version ?? 0, version);

@@ -3,7 +3,9 @@ import { describe, expect, test } from 'vitest';
 import { policyVersion } from '../../domain/ids.ts';
 import type { GenerateRequest } from '../../domain/policy.ts';
 import { decodedOf, requestOf, startFleet, until } from './router.fixture.ts';
-import type { StandInReplica } from './stand-in-replica.fixture.ts';
+import { HttpTransport } from './http-transport.ts';
+import { RemotePolicy } from './remote-policy.ts';
+import { StandInReplica } from './stand-in-replica.fixture.ts';
 
 const two = [{ id: 'a' }, { id: 'b' }];
 
@@ -235,3 +237,40 @@ describe('what a client must know', () => {
 async function bodyOf(request: GenerateRequest): Promise<string> {
   return (await import('../wire/generate-request.ts')).encodeGenerateRequest(request);
 }
+
+describe('connecting', () => {
+  const connect = async (url: string, onWait: (reason: string) => void): Promise<RemotePolicy> =>
+    RemotePolicy.connect(new HttpTransport({ routers: [url] }), {
+      now: () => performance.now(),
+      random: () => 0,
+      newRequestId: () => 'request',
+      deadlineMs: 20_000,
+      waitMs: 20_000,
+      onWait,
+    });
+
+  test('a control port is no data port: said at once, with what to name instead', async () => {
+    await using fleet = await startFleet({ replicas: [{ id: 'a' }] });
+    const waits: string[] = [];
+    await expect(connect(fleet.router.controlUrl, (reason) => waits.push(reason))).rejects.toMatchObject({
+      code: 'invalid-config',
+      message: expect.stringContaining("it is no router's data port"),
+      cure: expect.stringContaining('hone serve router says that it answers'),
+    });
+    expect(waits).toEqual([]);
+  });
+
+  test('while no replica serves, it waits and says why, once', async () => {
+    await using fleet = await startFleet({ replicas: [] });
+    const waits: string[] = [];
+    await using policy = await (async () => {
+      const connecting = connect(fleet.router.url, (reason) => waits.push(reason));
+      await until(() => waits.length > 0);
+      await using replica = await StandInReplica.start({ id: 'late' });
+      await replica.register([fleet.router.controlUrl]).renew();
+      return await connecting;
+    })();
+    expect(policy.contextLength).toBe(4096);
+    expect(waits).toEqual([expect.stringContaining('No replica serves now')]);
+  });
+});

@@ -4,7 +4,7 @@
  * has the bits of one that was never cut. Invariants: no position is told twice; the versions of a reply never go back; tries are
  * bounded, and so is the time; an abort stops what samples.
  */
-import { HoneError, reasonOf } from '../../domain/errors.ts';
+import { HoneError, reasonOf, type HoneErrorCode } from '../../domain/errors.ts';
 import { policyVersion } from '../../domain/ids.ts';
 import type { PolicyVersion } from '../../domain/ids.ts';
 import type { GenerateRequest, Generation, Policy } from '../../domain/policy.ts';
@@ -60,6 +60,16 @@ export interface GenerationResumed {
   readonly reason: string;
 }
 
+export interface ConnectOptions {
+  /** How long nobody may answer. */
+  readonly waitMs: number;
+  readonly signal?: AbortSignal;
+  /** Why it waits: once for each reason that follows another. */
+  readonly onWait?: (reason: string) => void;
+}
+
+/** What no waiting mends. */
+const FINAL_AT_CONNECT: ReadonlySet<HoneErrorCode> = new Set(['unauthorized', 'invalid-config']);
 const UNKNOWN_CONTEXT = 0x7fffffff;
 
 export class RemotePolicy implements Policy {
@@ -80,10 +90,11 @@ export class RemotePolicy implements Policy {
   /** Waits until somebody tells version and context. Rejects with `no-replica` when the time is over before. */
   static async connect(
     transport: GenerateTransport,
-    { waitMs, signal, ...options }: RemotePolicyOptions & { waitMs: number; signal?: AbortSignal },
+    { waitMs, signal, onWait, ...options }: RemotePolicyOptions & ConnectOptions,
   ): Promise<RemotePolicy> {
     const policy = new RemotePolicy(transport, options);
     const untilMs = options.now() + waitMs;
+    let told: string | undefined;
     for (let failures = 0; ; failures++) {
       try {
         await transport.refresh(
@@ -92,8 +103,9 @@ export class RemotePolicy implements Policy {
         break;
       } catch (error) {
         const delayMs = policy.#backoff(failures);
-        const isFinal = error instanceof HoneError && error.code === 'unauthorized';
+        const isFinal = error instanceof HoneError && FINAL_AT_CONNECT.has(error.code);
         if (signal?.aborted === true || isFinal || options.now() + delayMs >= untilMs) throw error;
+        if (told !== reasonOf(error)) onWait?.((told = reasonOf(error)));
         await sleep(delayMs, signal);
       }
     }
