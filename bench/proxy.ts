@@ -1,7 +1,8 @@
 /**
  * What router and recorder cost, as ratios within one run: streams a second of the router's relay against two proxies on fetch (by
- * hand, as most are written: the reference of the bound, as no framework's cost counts for us there; and hono's), and latency and requests a second of a hosted session (router and recorder together) against the bare replica. Everything
- * alternates, so that a machine that is busy slows all sides alike. Run: npm run bench:proxy [-- --quick] [-- --relay] [-- --no-replica].
+ * hand, as most are written: the reference of the bound, as no framework's cost counts for us there; and hono's), and latency and
+ * requests a second of a hosted session (router and recorder together) against the bare replica. Everything alternates, so that a machine
+ * that is busy slows all sides alike. Run: npm run bench:proxy.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,12 +14,25 @@ import { pinThisProcess } from './proxy/pinning.ts';
 import { RawClient } from './proxy/raw-client.ts';
 import type { RawRequest } from './proxy/raw-client.ts';
 import { ServiceProcess } from './proxy/service-process.ts';
+import { aSwitch, readScriptOptions } from '../scripts/script-options.ts';
 import { DEFAULT_SAMPLING } from '../src/domain/policy.ts';
 import { openHostedModel } from '../src/serve/router/hosted-model.ts';
 import { encodeGenerateRequest } from '../src/serve/wire/generate-request.ts';
 
+const {
+  quick: isQuick,
+  relay: isRelayOnly,
+  noReplica,
+} = readScriptOptions({
+  name: 'bench:proxy',
+  summary: 'What router and recorder cost: streams against fetch proxies, hosted sessions against the bare replica.',
+  options: {
+    quick: aSwitch('fewer rounds'),
+    relay: aSwitch('the relay against fetch proxies alone, without hosted sessions'),
+    noReplica: aSwitch('hosted sessions before a stand-in replica alone'),
+  },
+});
 const pinning = pinThisProcess();
-const isQuick = process.argv.includes('--quick');
 const EVENTS = 200;
 const STREAMS_AT_ONCE = 32;
 const ROUNDS = isQuick ? 5 : 15;
@@ -229,9 +243,9 @@ function print(line: string): void {
 
 await relayAgainstFetch(0);
 await relayAgainstFetch(5);
-const hasHosted = !process.argv.includes('--relay');
+const hasHosted = !isRelayOnly;
 if (hasHosted) await hostedAgainstBare('a stand-in replica at full speed', []);
-if (hasHosted && !process.argv.includes('--no-replica'))
+if (hasHosted && !noReplica)
   await hostedAgainstBare('a real replica of models/nano', [
     'serve',
     'replica',
