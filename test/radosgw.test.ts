@@ -49,9 +49,9 @@ it('refuses a folder that is not its own, and what it does not know', async () =
   try {
     for (const [words, message] of [
       [['start', '--dir', folder], 'was not made by this script'],
-      [['start', '--port', '0'], 'a number from 1 to 65535'],
-      [['restart'], 'none of start, stop and status'],
-      [[], 'Give one of'],
+      [['start', '--port', '0'], 'a whole number from 1 to 65535'],
+      [['restart'], 'none of start, stop, status'],
+      [[], 'missing required argument'],
     ] as const)
       await expect(promisify(execFile)(process.execPath, [script, ...words])).rejects.toMatchObject({
         stderr: expect.stringContaining(message),
