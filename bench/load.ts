@@ -244,14 +244,15 @@ function report(lines: readonly LogLine[]): void {
     holds: ratio >= BOUNDS.ratio,
     note: `bound ${BOUNDS.ratio}; an update every ${updateEveryMs / 1000} s`,
   });
+  const times = spread.map(({ ms }) => ms).toSorted((one, other) => one - other);
+  const late = spread.filter(({ ms }) => ms > updateEveryMs);
   verdict('a version on all replicas, longest', {
-    value: `${Math.max(...spread).toFixed(0)} ms`,
-    holds: spread.length > 0 && Math.max(...spread) <= updateEveryMs,
-    note: `bound ${updateEveryMs} ms; median ${quantile(
-      spread.toSorted((one, other) => one - other),
-      0.5,
-    ).toFixed(0)} ms over ${spread.length} versions`,
+    value: `${quantile(times, 1).toFixed(0)} ms`,
+    holds: times.length > 0 && late.length === 0,
+    note: `bound ${updateEveryMs} ms; median ${quantile(times, 0.5).toFixed(0)}, p95 ${quantile(times, 0.95).toFixed(0)} ms over ${times.length} versions, ${late.length} past the bound`,
   });
+  for (const { version, ms, course } of spread.toSorted((one, other) => other.ms - one.ms).slice(0, 3))
+    console.log(`  slow: version ${version} after ${ms.toFixed(0)} ms: ${course}`);
   const text = (key: string): string =>
     [0.5, 0.99, 1].map((share) => quantile(sorted(key), share).toFixed(share === 1 ? 1 : 2)).join(' / ');
   console.log(
@@ -262,7 +263,15 @@ function report(lines: readonly LogLine[]): void {
 }
 
 /** Of each version, milliseconds from its publication until the last replica served it or a newer one. */
-function spreadTimes(lines: readonly LogLine[]): number[] {
+interface Spread {
+  readonly version: number;
+  /** From the pointer's swap to the last replica's commit. */
+  readonly ms: number;
+  /** Where the time went, for the last replica. */
+  readonly course: string;
+}
+
+function spreadTimes(lines: readonly LogLine[]): Spread[] {
   const commits = Map.groupBy(
     lines.filter(({ event }) => event === 'weights-committed'),
     ({ id }) => id,
@@ -272,11 +281,22 @@ function spreadTimes(lines: readonly LogLine[]): number[] {
     .map((published) => {
       const version = numberIn(published, 'version') ?? 0;
       const publishedMs = numberIn(published, 'time') ?? 0;
-      const served = [...commits.values()].map((own) => {
-        const first = own.find((commit) => (numberIn(commit, 'version') ?? -1) >= version);
-        return first === undefined ? Number.POSITIVE_INFINITY : (numberIn(first, 'time') ?? 0);
-      });
-      return served.length < replicas ? Number.POSITIVE_INFINITY : Math.max(...served) - publishedMs;
+      const served = [...commits.values()].flatMap(
+        (own) => own.find((commit) => (numberIn(commit, 'version') ?? -1) >= version) ?? [],
+      );
+      const last = served.toSorted((one, other) => (numberIn(other, 'time') ?? 0) - (numberIn(one, 'time') ?? 0))[0];
+      if (last === undefined || served.length < replicas)
+        return { version, ms: Number.POSITIVE_INFINITY, course: 'it did not reach all of them' };
+      const seen = lines.find(
+        ({ event, fields }) => event === 'version-seen' && String(fields['version']).endsWith(String(version)),
+      );
+      const seenMs = (seen === undefined ? Number.NaN : (numberIn(seen, 'time') ?? 0)) - publishedMs;
+      const [fetchMs, applyMs, stageMs] = ['fetchMs', 'applyMs', 'stageMs'].map((key) => numberIn(last, key) ?? 0);
+      return {
+        version,
+        ms: (numberIn(last, 'time') ?? 0) - publishedMs,
+        course: `seen by the controller after ${seenMs.toFixed(0)} ms; ${last.id}: fetch ${fetchMs?.toFixed(0)}, apply ${applyMs?.toFixed(0)}, stage ${stageMs?.toFixed(0)} ms`,
+      };
     });
 }
 

@@ -12,6 +12,12 @@ export interface Address {
   readonly controlUrl?: string;
 }
 
+const running = new Set<ChildProcess>();
+// Nothing stays behind a benchmark that ends in an error.
+process.once('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
 export class ServiceProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly address: Address;
@@ -30,8 +36,8 @@ export class ServiceProcess implements AsyncDisposable {
     const file = fileURLToPath(new URL(script, import.meta.url));
     const [command = '', ...rest] = [...placement, process.execPath, file, ...words];
     const child = spawn(command, rest, { stdio: ['ignore', 'pipe', 'inherit'] });
-    // Nothing stays behind a benchmark that ends in an error.
-    process.once('exit', () => child.kill('SIGKILL'));
+    running.add(child);
+    child.once('exit', () => running.delete(child));
     const line = await Promise.race([
       once(createInterface({ input: child.stdout }), 'line').then(([text]) => String(text)),
       once(child, 'exit').then(([code]) => {

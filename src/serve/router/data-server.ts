@@ -41,6 +41,8 @@ export interface DataServerOptions {
   readonly servedModels: () => readonly ServedModel[];
   readonly newRequestId: () => string;
   readonly maxBodyBytes?: number;
+  /** A client that takes no byte for this long is cut off; two minutes by default. */
+  readonly readerTimeoutMs?: number | undefined;
 }
 
 export interface DataServer {
@@ -52,6 +54,7 @@ export interface DataServer {
   close(): Promise<void>;
 }
 
+const READER_TIMEOUT_MS = 120_000;
 const REQUEST_ID = /^[\w.:-]{1,128}$/u;
 
 export async function startDataServer(options: DataServerOptions): Promise<DataServer> {
@@ -171,7 +174,7 @@ class DataRoutes {
     const given = request.headers[REQUEST_ID_HEADER];
     const requestId = typeof given === 'string' && REQUEST_ID.test(given) ? given : this.#options.newRequestId();
     this.active += 1;
-    const receiver = new ResponseReceiver(response);
+    const receiver = new ResponseReceiver(response, this.#options.readerTimeoutMs ?? READER_TIMEOUT_MS);
     const inFlight = this.#options.relay.send({ requestId, body, avoid: readAvoid(request) }, decoded, receiver);
     receiver.attach(inFlight);
     response.once('close', () => {
@@ -191,17 +194,22 @@ class DataRoutes {
  */
 class ResponseReceiver implements AnswerReceiver {
   readonly #response: ServerResponse;
+  readonly #readerTimeoutMs: number;
   /** Where frames are written; undefined where the answer waits behind another one, or its client takes no chunks. */
   #socket: Socket | undefined;
   #hasFrames = false;
 
-  constructor(response: ServerResponse) {
+  constructor(response: ServerResponse, readerTimeoutMs: number) {
     this.#response = response;
+    this.#readerTimeoutMs = readerTimeoutMs;
   }
 
   attach(inFlight: GenerateInFlight): void {
-    const resume = (): void => inFlight.resume();
     const { socket } = this.#response;
+    const resume = (): void => {
+      socket?.setTimeout(0);
+      inFlight.resume();
+    };
     this.#response.on('drain', resume);
     if (socket === null) return;
     socket.on('drain', resume);
@@ -223,7 +231,7 @@ class ResponseReceiver implements AnswerReceiver {
   }
 
   onData(chunk: Buffer): boolean {
-    return this.#response.write(chunk);
+    return this.#response.write(chunk) || this.#waitForReader();
   }
 
   onFrames(frames: Buffer, isLast: boolean): boolean {
@@ -236,11 +244,19 @@ class ResponseReceiver implements AnswerReceiver {
     this.#hasFrames = true;
     const isDrained = socket.write(frames);
     if (!isWhole && !isLast) socket.uncork();
-    return isDrained;
+    return isDrained || this.#waitForReader();
+  }
+
+  /** The server breaks a connection off whose time is over, and the replica's request with it. */
+  #waitForReader(): false {
+    this.#response.socket?.setTimeout(this.#readerTimeoutMs);
+    return false;
   }
 
   onEnd(): void {
     this.#response.end();
+    // What is left is taken in time, or never; a finished answer gets the time of an idle connection.
+    if (this.#response.writableLength > 0) this.#waitForReader();
   }
 
   /** A half answer must not look whole: the connection is broken off, behind what came. */

@@ -236,6 +236,23 @@ describe('the relay', () => {
     await until(() => a?.running === 0);
   });
 
+  test('a reader that takes nothing any more is cut off, and what was sampled for it stops', async () => {
+    await using fleet = await startFleet({
+      replicas: [{ id: 'a', contextLength: 1_000_000, tokensPerEvent: 500 }],
+      readerTimeoutMs: 300,
+    });
+    const [a] = fleet.replicas;
+    const { hostname, port } = new URL(fleet.router.url);
+    const socket = connect(Number(port), hostname);
+    const body = generate(1, { maxTokens: 900_000 });
+    socket.pause();
+    socket.write(`POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`);
+    await until(() => a?.heldBack === 1);
+    await until(() => a?.requests[0]?.isGone === true && a.running === 0);
+    socket.destroy();
+    expect((await send(`${fleet.router.url}/generate`, 'POST', generate(2))).status).toBe(200);
+  });
+
   test('409 where nobody serves the version, others where one does; full ones answer 429', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));

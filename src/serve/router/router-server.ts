@@ -52,6 +52,8 @@ export interface RouterOptions {
   readonly mostWaiting?: number;
   readonly firstByteTimeoutMs?: number;
   readonly stallTimeoutMs?: number;
+  /** How long a client may take no byte of its answer. */
+  readonly readerTimeoutMs?: number;
   readonly log: ServiceLog;
   /** Takes what the person who started the router should know. */
   readonly say?: (sentence: string) => void;
@@ -180,6 +182,7 @@ class RouterServer implements Router {
       known: () => ({ version: this.#registry.newestVersion(), contextLength: this.#registry.contextLength() }),
       servedModels: () => this.#registry.servedModels(),
       newRequestId: () => this.#newRequestId(),
+      readerTimeoutMs: this.#options.readerTimeoutMs,
     });
     this.#recorder?.mountedAt(this.#data.url);
     this.#control = await startControlServer({
