@@ -32,7 +32,8 @@ export interface AppliedVersion {
   readonly writtenBytes: number;
 }
 
-const TENSORS_IN_FLIGHT = 8;
+/** Enough that small tensors travel to the codec's threads together. */
+const TENSORS_IN_FLIGHT = 64;
 
 /**
  * Throws `delta-base-mismatch` when the version does not fit what is held, `checksum-mismatch` or `invalid-safetensors` when its

@@ -1,7 +1,7 @@
 /**
  * The codec on worker threads. It owns the threads, which job runs where, and what happens to a job when its owner aborts it or its
  * thread dies. Invariants: every job settles exactly once, and only after its thread has let go of its places; at most
- * `JOBS_A_WORKER` jobs are with a thread, the others wait here, the largest in front.
+ * two jobs are with a thread, or as many small ones as its slots hold, the others wait here, the largest in front.
  */
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
@@ -29,6 +29,12 @@ import { shareJob } from './shared-places.ts';
 
 /** One that runs and one that waits at the thread, so that it never idles for a turn of this thread's loop. */
 const JOBS_A_WORKER = 2;
+/**
+ * More of them while all together are small: on a busy machine each turn between the threads costs milliseconds, which is more than
+ * such a job takes.
+ */
+const SLOTS = 32;
+const SMALL_BYTES = 4 << 20;
 const START_TIMEOUT_MS = 60_000;
 const CLOSE_TIMEOUT_MS = 60_000;
 const LARGEST_POOL = 64;
@@ -56,6 +62,8 @@ interface Thread {
   /** The task in each slot. */
   readonly tasks: (Task | undefined)[];
   busy: number;
+  /** Of the tensors in its slots. */
+  busyBytes: number;
 }
 
 export class CodecPool implements TensorCodec {
@@ -178,11 +186,13 @@ export class CodecPool implements TensorCodec {
   #dispatch(): void {
     while (this.#queue.length > 0) {
       let thread: Thread | undefined;
+      const [task] = this.#queue;
+      if (task === undefined) return;
       for (const candidate of this.#threads)
-        if (candidate.busy < JOBS_A_WORKER && candidate.busy < (thread?.busy ?? JOBS_A_WORKER)) thread = candidate;
+        if (hasRoom(candidate, task) && candidate.busy < (thread?.busy ?? SLOTS)) thread = candidate;
       if (thread === undefined) return;
-      const task = this.#queue.shift();
-      if (task !== undefined) this.#give(task, thread);
+      this.#queue.shift();
+      this.#give(task, thread);
     }
   }
 
@@ -191,6 +201,7 @@ export class CodecPool implements TensorCodec {
     thread.tasks[slot] = task;
     task.at = { thread, slot };
     // Referenced while it works, so that waiting for a job keeps the process alive; never when idle.
+    thread.busyBytes += task.sizeBytes;
     if (thread.busy++ === 0) thread.worker.ref();
     Atomics.store(thread.aborts, slot, 0);
     try {
@@ -216,6 +227,7 @@ export class CodecPool implements TensorCodec {
     const { thread, slot } = task.at;
     thread.tasks[slot] = undefined;
     task.at = undefined;
+    thread.busyBytes -= task.sizeBytes;
     if (--thread.busy === 0) thread.worker.unref();
     this.#tellIdle();
   }
@@ -238,9 +250,10 @@ export class CodecPool implements TensorCodec {
   }
 
   async #startThread(deltaKernels: WebAssembly.Module, spawn: (data: CodecWorkerData) => Worker): Promise<void> {
-    const aborts = new Int32Array(new SharedArrayBuffer(4 * JOBS_A_WORKER));
+    const aborts = new Int32Array(new SharedArrayBuffer(4 * SLOTS));
     const worker = spawn({ deltaKernels, aborts });
-    const thread: Thread = { worker, aborts, tasks: Array.from({ length: JOBS_A_WORKER }, () => undefined), busy: 0 };
+    const tasks = Array.from({ length: SLOTS }, () => undefined);
+    const thread: Thread = { worker, aborts, tasks, busy: 0, busyBytes: 0 };
     this.#threads.add(thread);
     let timer: NodeJS.Timeout | undefined;
     try {
@@ -307,6 +320,10 @@ export class CodecPool implements TensorCodec {
       }),
     );
   }
+}
+
+function hasRoom({ busy, busyBytes }: Thread, { sizeBytes }: Task): boolean {
+  return busy < JOBS_A_WORKER || (busy < SLOTS && busyBytes + sizeBytes <= SMALL_BYTES);
 }
 
 function spawnDeltaWorker(data: CodecWorkerData): Worker {
