@@ -256,7 +256,7 @@ function report(lines: readonly LogLine[]): void {
   const text = (key: string): string =>
     [0.5, 0.99, 1].map((share) => quantile(sorted(key), share).toFixed(share === 1 ? 1 : 2)).join(' / ');
   console.log(
-    `${commits.length} commits, median / p99 / longest in ms: fetch ${text('fetchMs')}; stage ${text('stageMs')}; pause ${text('pauseMs')}`,
+    `${commits.length} commits, median / p99 / longest in ms: fetch ${text('fetchMs')}; apply ${text('applyMs')}; stage ${text('stageMs')}; pause ${text('pauseMs')}`,
   );
   console.log(`load ${loadavg()[0]?.toFixed(1) ?? '?'} at the end, ${availableParallelism()} cores`);
   if (held.includes(false)) process.exitCode = 1;

@@ -46,6 +46,8 @@ export class FolderWeights implements LocalWeights {
   #dirtyReason: string | undefined;
   #openedFrom: 'folder' | 'boot' = 'boot';
   #isChanging = false;
+  /** Of the model as it lay there when this process first needed it. */
+  #bootSignature: string | undefined;
 
   private constructor(directory: string, options: FolderOptions, lock: FolderLock, tensors: TensorPlaces) {
     this.directory = directory;
@@ -206,6 +208,10 @@ export class FolderWeights implements LocalWeights {
       if (to !== undefined) checksums.set(name, await codec.copy({ name, from: place, to }, workSignal));
     });
     await this.#flush(this.#tensors.keys());
+    // The files are new here; later changes leave the folder's entries as they are.
+    await syncDirectory(this.directory).catch((error: unknown) => {
+      throw failure(`The folder ${this.directory} could not be flushed`, error);
+    });
     this.#openedFrom = 'boot';
     await this.#writeWhole({ runId: undefined, version: bootVersion, checksums });
   }
@@ -234,7 +240,7 @@ export class FolderWeights implements LocalWeights {
     }
     checkModel(this.directory, this.#tensors, boot, this.#options.bootModel);
     if (state.state === 'dirty') return this.#becomeDirty(state.reason);
-    if (state.run === undefined && state.boot !== (await bootSignature(this.#options.bootModel)))
+    if (state.run === undefined && state.boot !== (this.#bootSignature = await bootSignature(this.#options.bootModel)))
       return this.restoreBoot();
     const checksums = new Map(Object.entries(state.checksums));
     const wrong = [...this.#tensors.keys()].filter((name) => !checksums.has(name));
@@ -277,7 +283,6 @@ export class FolderWeights implements LocalWeights {
           await handle.close();
         }
       }
-      if (paths.size > 0) await syncDirectory(this.directory);
     } catch (error) {
       throw failure(`The weights in ${this.directory} could not be flushed`, error);
     }
@@ -289,7 +294,7 @@ export class FolderWeights implements LocalWeights {
       state: 'whole',
       ...(held.runId === undefined ? {} : { run: held.runId }),
       version: held.version,
-      boot: await bootSignature(this.#options.bootModel),
+      boot: (this.#bootSignature ??= await bootSignature(this.#options.bootModel)),
       checksums: Object.fromEntries(held.checksums),
     });
     this.#held = held;

@@ -35,6 +35,7 @@ export async function writeFileDurably(
   const temporary = join(options.temporaryDirectory ?? directory, `.${process.pid}-${randomUUID()}.tmp`);
   const source = new WatchedChunks(chunks);
   const made: string[] = [];
+  let isLeft = true;
   try {
     made.push(...(await makeFolder(directory)));
     const handle = await open(temporary, 'wx');
@@ -55,8 +56,10 @@ export async function writeFileDurably(
     } finally {
       await handle.close();
     }
-    if (options.mode === 'replace') await rename(temporary, path);
-    else {
+    if (options.mode === 'replace') {
+      await rename(temporary, path);
+      isLeft = false;
+    } else {
       for (let attempt = 1; ; attempt++) {
         try {
           await link(temporary, path);
@@ -77,8 +80,8 @@ export async function writeFileDurably(
     if (error === source.failure || options.signal?.aborted === true || error instanceof HoneError) throw error;
     throw writeFailure(path, options.sizeBytes ?? source.knownSizeBytes, error);
   } finally {
-    // After a rename there is nothing left to remove; after a link or a failure there is.
-    await rm(temporary, { force: true }).catch(() => undefined);
+    // After a link or a failure; after a rename there is nothing left to remove.
+    if (isLeft) await rm(temporary, { force: true }).catch(() => undefined);
   }
 }
 
