@@ -126,12 +126,13 @@ export class ChunkScanner {
 
   /**
    * Passes frames that are whole within this piece, as nearly all are, and have a size of two or three digits, as events do. Returns the
-   * offset behind them; what looks any other way is left to the states, which say what is wrong with it.
+   * offset behind them; what looks any other way is left to the states, which say what is wrong with it. No read passes the end of the
+   * piece: one such read, and the engine's code for this loop takes about three times as long for the rest of the process.
    */
   #scanWhole(bytes: Buffer, start: number): number {
     let at = start;
-    for (;;) {
-      // Past the end of the piece there are no digits and no line ends, so that nothing here accepts them.
+    const { length } = bytes;
+    while (at + 5 <= length) {
       const first = HEX[bytes[at] ?? 0] ?? 0;
       const second = HEX[bytes[at + 1] ?? 0] ?? 0;
       if (first === 0 || second === 0) return at;
@@ -144,11 +145,12 @@ export class ChunkScanner {
         data = at + 5;
       }
       const end = data + size;
-      if (size < 0 || bytes[data - 2] !== CR || bytes[data - 1] !== LF || bytes[end] !== CR || bytes[end + 1] !== LF)
-        return at;
+      if (size < 0 || end + 2 > length || bytes[data - 2] !== CR || bytes[data - 1] !== LF) return at;
+      if (bytes[end] !== CR || bytes[end + 1] !== LF) return at;
       this.payloadBytes += size;
       at = end + 2;
     }
+    return at;
   }
 }
 
