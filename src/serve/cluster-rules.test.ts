@@ -173,11 +173,7 @@ describe('relay cache', () => {
     await using cluster = await TestCluster.open();
     const directory = directoryOf(cluster);
     await mkdir(directory);
-    using disk = mountSmallDisk(directory);
-    if (disk === undefined) {
-      skip();
-      return;
-    }
+    using disk = mountSmallDisk(directory) ?? skip('no disk can be mounted here');
     disk.grow();
     const cache = await RelayCache.open({ directory, maxBytes: 2 ** 30, onDamage: () => undefined });
     const first = await store(cache, 1, noise(1, 600 * KIB));
@@ -199,11 +195,7 @@ describe('relay cache', () => {
     await using cluster = await TestCluster.open();
     const directory = directoryOf(cluster);
     await mkdir(directory);
-    using disk = mountSmallDisk(directory);
-    if (disk === undefined) {
-      skip();
-      return;
-    }
+    using _ = mountSmallDisk(directory) ?? skip('no disk can be mounted here');
     const options = { directory, maxBytes: 2 ** 30, onDamage: () => undefined };
     const before = await RelayCache.open(options);
     for (let version = 1; version <= 3; version++) await store(before, version, noise(version, 250 * KIB));
@@ -219,11 +211,7 @@ describe('relay cache', () => {
     await using cluster = await TestCluster.open();
     const directory = directoryOf(cluster);
     await mkdir(directory);
-    using disk = mountSmallDisk(directory);
-    if (disk === undefined) {
-      skip();
-      return;
-    }
+    using disk = mountSmallDisk(directory) ?? skip('no disk can be mounted here');
     const cache = await RelayCache.open({ directory, maxBytes: 2 ** 30, onDamage: () => undefined });
     await writeFile(join(directory, 'filler'), noise(1, 900 * KIB));
     await expect(store(cache, 1, noise(2, 500 * KIB))).rejects.toThrow(/the disk is full/);

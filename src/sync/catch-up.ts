@@ -119,15 +119,15 @@ async function applyFetched(
   try {
     await applyVersion(codec, { index, paths: fetched.paths, weights, signal });
   } catch (error) {
+    if (!isDamage(error)) throw error;
     // Bytes that turned out wrong must not be found here, or at the source, by the next try.
-    if (isDamage(error)) outcome = 'damaged';
-    if (isDamage(error)) await discardFetched(cacheDirectory, index.identity);
-    if (isDamage(error) && !error.message.includes(formatIdentity(index.identity)))
-      throw new HoneError(error.code, `${formatIdentity(index.identity)}: ${error.message}`, {
-        ...(error.cure === undefined ? {} : { cure: error.cure }),
-        cause: error,
-      });
-    throw error;
+    outcome = 'damaged';
+    await discardFetched(cacheDirectory, index.identity);
+    if (error.message.includes(formatIdentity(index.identity))) throw error;
+    throw new HoneError(error.code, `${formatIdentity(index.identity)}: ${error.message}`, {
+      ...(error.cure === undefined ? {} : { cure: error.cure }),
+      cause: error,
+    });
   } finally {
     total.applyMs += now() - startedMs;
     await fetched.letGo(outcome);

@@ -142,11 +142,11 @@ export class RelayedObjects implements Pick<ObjectSource, 'readObject' | 'localP
   }
 
   /** Resolves when the object is here, whole and proven; undefined when there is none. */
-  async fetch(
-    key: string,
-    signal: AbortSignal,
-    whenHere: () => void = () => undefined,
-  ): Promise<KnownObject | undefined> {
+  async fetch(key: string, signal: AbortSignal): Promise<KnownObject | undefined> {
+    return this.#bring(key, signal, () => undefined);
+  }
+
+  async #bring(key: string, signal: AbortSignal, whenHere: () => void): Promise<KnownObject | undefined> {
     const both = AbortSignal.any([this.#stop.signal, signal]);
     const facts = await this.facts(key, both);
     if (facts === undefined) return undefined;
@@ -163,7 +163,7 @@ export class RelayedObjects implements Pick<ObjectSource, 'readObject' | 'localP
 
   /** Like `fetch`, and the file that `localPath` names stays until `letGo`. */
   async hold(key: string, signal: AbortSignal): Promise<KnownObject | undefined> {
-    return this.fetch(key, signal, () => this.#cache.hold(key));
+    return this.#bring(key, signal, () => this.#cache.hold(key));
   }
 
   /** Pairs with `hold`. `damaged`: its reader found wrong bytes in the file; they are looked for here, and read anew. */
